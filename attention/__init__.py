@@ -1,0 +1,45 @@
+"""Headscope's engine: what attention heads do and what their KV cache costs.
+
+Public names resolve on first use (PEP 562), so that importing the cache arithmetic,
+the NumPy steps or the plots loads no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "UserError": "errors",
+    "Settings": "settings",
+    "settings": "settings",
+    "HeadLayout": "layout",
+    "LoadedModel": "models",
+    "list_models": "models",
+    "load_model": "models",
+    "untrained_twin": "models",
+    "ShareKV": "sharing",
+    "LatentKV": "sharing",
+    "MuteHeads": "sharing",
+    "Token": "tokens",
+    "AttentionTrace": "tracing",
+    "TraceRequest": "tracing",
+    "trace": "tracing",
+    "Engine": "engine",
+    "default_engine": "engine",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'attention' has no attribute {name!r}")
+    # "settings" names both a module and the function inside it: import first, then bind the public one.
+    value = getattr(import_module(f"attention.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
