@@ -12,7 +12,6 @@ from typing import Any
 _HOME = {
     "UserError": "errors",
     "Settings": "settings",
-    "settings": "settings",
     "HeadLayout": "layout",
     "LoadedModel": "models",
     "list_models": "models",
@@ -35,7 +34,6 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'attention' has no attribute {name!r}")
-    # "settings" names both a module and the function inside it: import first, then bind the public one.
     value = getattr(import_module(f"attention.{_HOME[name]}"), name)
     globals()[name] = value
     return value

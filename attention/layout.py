@@ -1,9 +1,9 @@
 """The shape arithmetic of multi-head attention: who has which width, who shares whose K/V.
 
-    MHA                 GQA                 MQA                 MLA
-    Q0 Q1 Q2 Q3         Q0 Q1 Q2 Q3         Q0 Q1 Q2 Q3         Q0 Q1 Q2 Q3
-    |  |  |  |          \\_/   \\_/           \\__\\_/__/           rebuilt from C
-    K0 K1 K2 K3         K0    K1            K0                  C (d_latent)
+MHA                 GQA                 MQA                 MLA
+Q0 Q1 Q2 Q3         Q0 Q1 Q2 Q3         Q0 Q1 Q2 Q3         Q0 Q1 Q2 Q3
+|  |  |  |          \\_/   \\_/           \\__\\_/__/           rebuilt from C
+K0 K1 K2 K3         K0    K1            K0                  C (d_latent)
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class HeadLayout:
         """
         if not 0 <= query_head < self.n_heads:
             raise UserError(
-                f"There is no query head {query_head}.", f"Heads are numbered 0 to {self.n_heads - 1}.", "Choose one of these."
+                f"There is no query head {query_head}.",
+                f"Heads are numbered 0 to {self.n_heads - 1}.",
+                "Choose one of these.",
             )
         return query_head // self.q_per_kv
 
@@ -93,7 +95,9 @@ class HeadLayout:
         """The query heads that read K/V head ``kv_head``."""
         if not 0 <= kv_head < self.n_kv_heads:
             raise UserError(
-                f"There is no K/V head {kv_head}.", f"K/V heads are numbered 0 to {self.n_kv_heads - 1}.", "Choose one of these."
+                f"There is no K/V head {kv_head}.",
+                f"K/V heads are numbered 0 to {self.n_kv_heads - 1}.",
+                "Choose one of these.",
             )
         return range(kv_head * self.q_per_kv, (kv_head + 1) * self.q_per_kv)
 
@@ -102,7 +106,9 @@ def _require_positive(name: str, value: object, optional: bool) -> None:
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"{name} is {value!r}.", "It must be a whole number from 1 up.", f"Give {name} a positive value.")
+        raise UserError(
+            f"{name} is {value!r}.", "It must be a whole number from 1 up.", f"Give {name} a positive value."
+        )
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

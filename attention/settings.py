@@ -11,6 +11,7 @@ from pathlib import Path
 from attention.errors import UserError
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
+DEFAULT_CACHE = Path("~/.cache/headscope").expanduser()
 FALSE_WORDS = {"0", "false", "no", "off", ""}
 
 
@@ -18,7 +19,7 @@ FALSE_WORDS = {"0", "false", "no", "off", ""}
 class Settings:
     """What the owner of an installation may choose; README lists each in one table."""
 
-    cache_dir: Path = Path("~/.cache/headscope").expanduser()
+    cache_dir: Path = DEFAULT_CACHE
     allow_hub: bool = False
     model_folders: tuple[Path, ...] = ()
     max_params: int = 2_000_000_000
@@ -75,5 +76,7 @@ def _count(environ: Mapping[str, str], name: str, default: int) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise UserError(f"{name} is {word!r}.", "It takes a whole number from 1 up.", "Correct the setting and start again.")
+        raise UserError(
+            f"{name} is {word!r}.", "It takes a whole number from 1 up.", "Correct the setting and start again."
+        )
     return number
