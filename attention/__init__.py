@@ -28,7 +28,7 @@ _HOME = {
     "default_engine": "engine",
 }
 
-__all__ = sorted(_HOME)
+__all__ = list(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
