@@ -28,7 +28,7 @@ _HOME = {
     "default_engine": "engine",
 }
 
-__all__ = list(_HOME)  # noqa: PLE0605
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

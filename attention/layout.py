@@ -37,8 +37,8 @@ class HeadLayout:
     d_model: int
     n_heads: int
     n_kv_heads: int
-    d_head: int | None = None  # type: ignore[assignment]  # never None once built
-    d_head_v: int | None = None  # type: ignore[assignment]
+    d_head: int = None  # type: ignore[assignment]  # never None once built
+    d_head_v: int = None  # type: ignore[assignment]
     d_latent: int | None = None
     d_rope: int | None = None
 

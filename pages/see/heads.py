@@ -1,0 +1,1 @@
+"""Heads: one sentence through a real model, every head's weights."""
