@@ -98,6 +98,7 @@ class AttentionTrace:
     notice: str
     n_cut: int
     seconds: float
+    type_ids: tuple[int, ...] = ()
     kept: Kept | None = None
     checks: tuple[Check, ...] = field(default=())
 
@@ -109,7 +110,7 @@ class AttentionTrace:
     @property
     def causal(self) -> bool:
         """Whether no row may look at a later column, in any layer."""
-        return bool(~np.triu(self.masks, k=1).any())
+        return not bool(np.triu(self.masks, k=1).any())
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +124,7 @@ class AttentionTrace:
 
     def blank_rows(self, layer: int) -> np.ndarray:
         """Rows that may look at nothing at all: (query,) booleans. Their weights are 0, not NaN."""
-        return ~self.visible(layer).any(axis=-1)
+        return np.logical_not(self.visible(layer).any(axis=-1))
 
     def verify(self, model: LoadedModel | None = None) -> Check:
         """Run the same tokens through the model's own SDPA path and compare the last hidden states.
@@ -137,7 +138,7 @@ class AttentionTrace:
             )
         loaded = model or load_model(self.model.id)
         ids = torch.tensor([[token.id for token in self.tokens]])
-        inputs = {"input_ids": ids, **_segments(loaded, [self.tokens], ids)}
+        inputs = {"input_ids": ids, **_segments(loaded, [self.type_ids], ids, [0])}
         recorder = kernel.Recorder()
         with kernel.forward_slot, torch.inference_mode(), kernel.recording(recorder):
             _forward(loaded.reference, loaded.kind, inputs, [len(self.tokens) - 1])
@@ -270,7 +271,7 @@ def _padded(
         inputs["attention_mask"] = attend
         if padding == "left" and _takes_positions(loaded):
             inputs["position_ids"] = (attend.cumsum(dim=1) - 1).clamp(min=0)
-    return inputs | _segments(loaded, [encoding.tokens for encoding in encodings], ids, first), first
+    return inputs | _segments(loaded, [encoding.type_ids for encoding in encodings], ids, first), first
 
 
 def _takes_positions(loaded: LoadedModel) -> bool:
@@ -281,17 +282,14 @@ def _takes_positions(loaded: LoadedModel) -> bool:
 
 
 def _segments(
-    loaded: LoadedModel, tokens: list[tuple[Token, ...]], ids: torch.Tensor, first: list[int] | None = None
+    loaded: LoadedModel, type_ids: list[tuple[int, ...]], ids: torch.Tensor, first: list[int]
 ) -> dict[str, torch.Tensor]:
-    """token_type_ids where the model takes them and a pair is present."""
-    if not any(token.segment for row in tokens for token in row):
-        return {}
-    if "token_type_ids" not in inspect.signature(loaded.model.forward).parameters:
+    """token_type_ids where a pair is present and the model takes them."""
+    if not any(map(any, type_ids)) or "token_type_ids" not in inspect.signature(loaded.model.forward).parameters:
         return {}
     types = torch.zeros_like(ids)
-    for row, row_tokens in enumerate(tokens):
-        begin = first[row] if first else 0
-        types[row, begin : begin + len(row_tokens)] = torch.tensor([token.segment for token in row_tokens])
+    for row, (begin, own) in enumerate(zip(first, type_ids, strict=True)):
+        types[row, begin : begin + len(own)] = torch.tensor(own)
     return {"token_type_ids": types}
 
 
@@ -344,6 +342,7 @@ def _unpadded(
         notice=encoding.notice,
         n_cut=encoding.cut,
         seconds=seconds,
+        type_ids=encoding.type_ids,
         kept=_kept(recorder, row, here),
     )
     return replace(traced, checks=self_checks(traced))
