@@ -274,6 +274,9 @@ class TestDependencies:
             assert heads["dobj"] | heads["aux"] <= heads["nsubj"], item
             prepositions = {arc["dependent"] for arc in item["arcs"] if arc["relation"] == "prep"}
             assert heads["pobj"] == prepositions, item
+            nouns = {arc["dependent"] for arc in item["arcs"] if arc["relation"] in {"nsubj", "dobj", "pobj"}}
+            assert heads["prep"] <= heads["nsubj"] | nouns, item
+            assert heads["nsubj"].isdisjoint(arc["dependent"] for arc in item["arcs"]), item
 
 
 def test_topics_are_equally_large_and_halved() -> None:
