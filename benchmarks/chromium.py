@@ -29,20 +29,17 @@ FLAGS = (
 # A language or family as fontconfig asks for it, and the Debian package that has it.
 FONTS = {":lang=ar": "fonts-noto-core", ":lang=zh": "fonts-noto-cjk", "Noto Color Emoji": "fonts-noto-color-emoji"}
 
-# True when the script has ended, nothing is a grey placeholder and the letters have their fonts, twice in a row two
-# frames apart: between a script's end and the next one's start the page looks done for a moment.
-DRAWN = """async () => {
-  const done = () => {
-    const app = document.querySelector('[data-testid="stApp"]');
-    return app !== null && app.dataset.testScriptState === 'notRunning'
-      && app.dataset.testConnectionState === 'CONNECTED'
-      && ['stSkeleton', 'stAppSkeleton', 'stSpinner'].every((id) => !document.querySelector(`[data-testid="${id}"]`));
-  };
-  const frame = () => new Promise(requestAnimationFrame);
-  if (!done()) return false;
-  await document.fonts.ready;
-  await frame(); await frame();
-  return done();
+# True when the script has ended and has drawn something, nothing is a grey placeholder, the letters have their fonts,
+# and all that for some frames on end: between two runs of the script the page looks done for a moment.
+DRAWN = """() => {
+  const app = document.querySelector('[data-testid="stApp"]');
+  const done = app !== null && app.dataset.testScriptState === 'notRunning'
+    && app.dataset.testConnectionState === 'CONNECTED'
+    && document.querySelector('[data-testid="stMain"] [data-testid="stElementContainer"]') !== null
+    && ['stSkeleton', 'stAppSkeleton', 'stSpinner'].every((id) => !document.querySelector(`[data-testid="${id}"]`))
+    && document.fonts.status === 'loaded';
+  window.framesDrawn = done ? window.framesDrawn + 1 : 0;
+  return window.framesDrawn >= 6;
 }"""
 
 
@@ -127,6 +124,7 @@ def wait_until_drawn(page: Page, timeout: float = 60.0) -> None:
 
     ``timeout`` in seconds; Playwright's TimeoutError is raised after it.
     """
+    page.evaluate("window.framesDrawn = 0")
     page.wait_for_function(DRAWN, timeout=timeout * 1000)
 
 
