@@ -6,6 +6,7 @@ piece (with its ``Ġ``, ``▁`` or ``##``) stays beside it as ``raw``.
 
 from __future__ import annotations
 
+import json
 import threading
 import weakref
 from collections import Counter
@@ -138,6 +139,9 @@ def encode(
     is added but ``start``, one of its special tokens, in front. Above ``max_tokens`` the beginning and the
     added tokens are kept; of a pair the longer text is cut first.
 
+    Offsets are the tokenizer's. Where a byte-level vocabulary lacks a byte (SmolLM2: those of unassigned
+    characters only) the tokenizer drops it, and the offsets up to the next space are one short.
+
     Safe in threads: each tokenizer is read through a private copy whose settings never change, because
     transformers writes truncation into the shared one and then a second thread sees "Already borrowed".
 
@@ -148,7 +152,7 @@ def encode(
     _check_request(reader, text, pair, start, max_tokens)
     texts = (text,) if pair is None else (text, pair)
     encoding = reader.backend.encode(text, pair, add_special_tokens=reader.closes)
-    pieces = _pieces(encoding)
+    pieces = _pieces(reader, encoding)
     for segment in range(len(texts)):
         if not any(piece.segment == segment and not piece.added for piece in pieces):
             raise UserError(
@@ -159,10 +163,10 @@ def encode(
     if start is not None:
         pieces.insert(0, _Piece(reader.special[start], start, 0, 0, 0, 0, added=True))
     kept = _kept(pieces, max_tokens)
-    labelled = _tokens(reader, pieces, texts)
+    tokens = _tokens(reader, pieces, kept, texts)
     return Encoded(
         ids=tuple(pieces[index].id for index in kept),
-        tokens=tuple(labelled[index] for index in kept),
+        tokens=tuple(tokens),
         cut=len(pieces) - len(kept),
         total=len(pieces),
         notice=_notice(pieces, kept),
@@ -241,9 +245,8 @@ def _read(tokenizer: PreTrainedTokenizerBase) -> _Reader:
             "Models with a tokenizer.json do.",
             "Choose another model.",
         )
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
+    backend = _private_copy(tokenizer.backend_tokenizer)
+    backend.encode_special_tokens = tokenizer.split_special_tokens
     ids = {index for index, added in tokenizer.added_tokens_decoder.items() if added.special}
     ids |= set(tokenizer.all_special_ids)
     special = {name: index for index in sorted(ids) if (name := backend.id_to_token(index)) is not None}
@@ -257,6 +260,17 @@ def _read(tokenizer: PreTrainedTokenizerBase) -> _Reader:
         closes=bool(added_mask) and added_mask[-1] == 1,
         size=len(tokenizer),
     )
+
+
+def _private_copy(shared: Tokenizer) -> Tokenizer:
+    """A copy that neither cuts nor pads, and leaves the space a byte-level piece begins with in its offsets."""
+    parts = json.loads(shared.to_str())
+    parts["truncation"] = parts["padding"] = None
+    post = parts["post_processor"] or {}
+    for step in (post, *post.get("processors", ())):
+        if "trim_offsets" in step:
+            step["trim_offsets"] = False
+    return Tokenizer.from_str(json.dumps(parts))
 
 
 def _check_request(reader: _Reader, text: str, pair: str | None, start: str | None, max_tokens: int) -> None:
@@ -286,12 +300,14 @@ def _check_request(reader: _Reader, text: str, pair: str | None, start: str | No
         raise UserError(f"The limit is {max_tokens} tokens.", f"At least {least} are needed.", "Raise the limit.")
 
 
-def _pieces(encoding: Encoding) -> list[_Piece]:
+def _pieces(reader: _Reader, encoding: Encoding) -> list[_Piece]:
     pieces: list[_Piece] = []
     segment = 0
-    rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.sequence_ids, encoding.type_ids, strict=True)
-    for token_id, raw, (start, end), sequence, type_id in rows:
+    rows = zip(encoding.ids, encoding.offsets, encoding.sequence_ids, encoding.type_ids, strict=True)
+    for token_id, (start, end), sequence, type_id in rows:
         segment = segment if sequence is None else sequence
+        # Not encoding.tokens: a unigram model puts the unknown word itself there, and raw is the vocabulary's entry.
+        raw = reader.backend.id_to_token(token_id) or ""
         pieces.append(_Piece(token_id, raw, start, end, segment, type_id, added=sequence is None))
     return pieces
 
@@ -320,15 +336,18 @@ def _notice(pieces: Sequence[_Piece], kept: Sequence[int]) -> str:
         return ""
     first = Counter(pieces[position].segment for position in kept if not pieces[position].added)
     added = sum(piece.added for piece in pieces)
-    counting = f", counting {added} added {'one' if added == 1 else 'ones'}" if added else ""
+    if pieces[-1].added:
+        counting, rest = f", counting the {added} its tokenizer adds", f" and those {added}"
+    else:
+        counting, rest = (", counting the start token" if added else ""), ""
     if len(first) == 2:
         return (
-            f"The two texts have {len(pieces)} tokens{counting}; {len(kept)} are shown: "
-            f"the first {first[0]} of the first text and the first {first[1]} of the second."
+            f"The two texts have {len(pieces)} tokens{counting.replace('its', 'the')}; {len(kept)} are shown: "
+            f"the first {first[0]} of the first text, the first {first[1]} of the second{rest}."
         )
-    if not added:
-        return f"The text has {len(pieces)} tokens; the first {len(kept)} are shown."
-    return f"The text has {len(pieces)} tokens{counting}; {len(kept)} are shown: its first {first[0]} and those added."
+    if rest:
+        return f"The text has {len(pieces)} tokens{counting}; {len(kept)} are shown: its first {first[0]}{rest}."
+    return f"The text has {len(pieces)} tokens{counting}; the first {len(kept)} are shown."
 
 
 # --- labels ----------------------------------------------------------------------------------------
@@ -354,14 +373,16 @@ def _spans(pattern: Any, text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _tokens(reader: _Reader, pieces: Sequence[_Piece], texts: Sequence[str]) -> list[Token]:
+def _tokens(reader: _Reader, pieces: Sequence[_Piece], kept: Sequence[int], texts: Sequence[str]) -> list[Token]:
+    """The kept pieces as tokens. All pieces are looked at, so that a character cut in two still says 1/3."""
     maps = [_TextMap.of(text) for text in texts]
-    spans = _honest_spans(reader, pieces, texts)
+    spans = _honest_spans(reader, pieces)
     shares = _shares(pieces, spans, maps)
     words: dict[object, int] = {}
     reached = [0] * len(texts)
     tokens = []
-    for position, (piece, (start, end)) in enumerate(zip(pieces, spans, strict=True)):
+    for position in kept:
+        piece, (start, end) = pieces[position], spans[position]
         text = texts[piece.segment][start:end]
         special = _is_special(reader, piece, text)
         word = None
@@ -387,28 +408,18 @@ def _is_special(reader: _Reader, piece: _Piece, text: str) -> bool:
     return piece.id in reader.special_ids
 
 
-def _honest_spans(reader: _Reader, pieces: Sequence[_Piece], texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Offsets with two habits of tokenizers undone.
+def _honest_spans(reader: _Reader, pieces: Sequence[_Piece]) -> list[tuple[int, int]]:
+    """Offsets, except that a space the tokenizer itself put before a text came from no character.
 
-    Byte-level ones may trim the space a piece starts with off its offsets: it is given back, so that
-    slices cover the text. Several put a space of their own before a text and give it the first
-    character's offsets: it came from no character, so its slice is empty.
+    Tokenizers give such a space the offsets of the first character, which the next token has too.
     """
     spans: list[tuple[int, int]] = []
-    reached = [0] * len(texts)
     for position, piece in enumerate(pieces):
         start, end = piece.start, piece.end
-        if not piece.added:
-            body = _piece_bytes(reader, piece.raw)
-            missing = len(body) - len(body.lstrip(b" ")) if reader.byte_level else 0
-            text = texts[piece.segment]
-            missing -= len(text[start:end]) - len(text[start:end].lstrip(" "))
-            while missing > 0 and start > reached[piece.segment] and text[start - 1] == " ":
-                start, missing = start - 1, missing - 1
-            following = pieces[position + 1] if position + 1 < len(pieces) else None
-            if not body.strip(b" ") and following and not following.added and following.start < end:
+        if not piece.added and position + 1 < len(pieces) and not _piece_bytes(reader, piece.raw).strip(b" "):
+            after = pieces[position + 1]
+            if after.segment == piece.segment and not after.added and after.start < end:
                 end = start
-            reached[piece.segment] = max(reached[piece.segment], end)
         spans.append((start, end))
     return spans
 
@@ -472,19 +483,19 @@ def _visible(grapheme: str, alone: bool) -> str:
     if grapheme.isprintable() and not _INVISIBLE.search(grapheme) and not _MARK.match(grapheme):
         return grapheme
     emoji = bool(_EMOJI.search(grapheme))
+    carried = False  # by a visible character a combining mark can stand on
     before = ""
     parts = []
     for char in grapheme:
         if char in MARK_OF:
             parts.append(MARK_OF[char])
         elif _INVISIBLE.match(char):
-            belongs = bool(before) and (emoji or (char in _JOINERS and _SHAPED_LETTER.match(before)))
+            belongs = carried and (emoji or (char in _JOINERS and _SHAPED_LETTER.match(before)))
             code = f"U+{ord(char):04X}"
             parts.append(char if belongs else code if alone and len(grapheme) == 1 else f"‹{code}›")
-        elif _MARK.match(char) and (not before or before in MARK_OF or _INVISIBLE.match(before)):
-            parts.append("◌" + char)
         else:
-            parts.append(char)
+            parts.append(char if carried or not _MARK.match(char) else "◌" + char)
+            carried = True
         before = char
     return "".join(parts)
 
