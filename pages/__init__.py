@@ -1,0 +1,1 @@
+"""What a visitor sees. Streamlit only: pages read widgets, ask the engine and place figures."""

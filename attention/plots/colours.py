@@ -27,3 +27,4 @@ BROKEN = Colour("#b91c1c", "#ff8f8f")
 # Weights run 0 -> 1 on one sequential scale, light to dark blue; differences on one diverging scale about 0.
 WEIGHT_SCALE = ((0.0, "#f7faff"), (0.25, "#bcd0f5"), (0.5, "#7596dc"), (0.75, "#3a5bb5"), (1.0, "#12256b"))
 DIFFERENCE_SCALE = ((0.0, "#8c3b00"), (0.25, "#e8a56b"), (0.5, "#f7f7f7"), (0.75, "#7ba3e0"), (1.0, "#123f94"))
+WEIGHT_SCALE_DARK = ((0.0, "#1d2026"), (0.25, "#2c4374"), (0.5, "#4a70bf"), (0.75, "#8ab0ff"), (1.0, "#eaf1ff"))

@@ -1,0 +1,1 @@
+"""Pages of one section of the navigation."""

@@ -1,0 +1,1 @@
+"""Pieces every page uses: the settings bar, error display, downloads, links between pages."""

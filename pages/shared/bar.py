@@ -1,0 +1,117 @@
+"""The settings bar: sentence, model, start token, examples, share. Every setting lives in the URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import streamlit as st
+
+from attention.engine import default_engine
+from attention.models import title_of
+from attention.patterns import sentences
+from attention.settings import settings
+from pages.shared.share import share_button
+
+DEFAULT_TEXT = "Alice fed the cats because they were hungry."
+NO_START = "none"
+# Browsers and proxies begin to refuse longer links; the text box itself has no limit.
+MOST_LINK_BYTES = 4_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the bar says: the text as typed, a model id, and the start token (None: none)."""
+
+    text: str
+    model: str
+    start: str | None
+
+
+def fits_link(text: str) -> bool:
+    """Whether the text may travel in a link."""
+    return len(quote(text)) <= MOST_LINK_BYTES
+
+
+def settings_bar() -> Choice:
+    """Draw the bar and read it."""
+    _greet_unknown_model()
+    text_box, model_box, rest = st.columns([6, 3, 2.4], vertical_alignment="bottom")
+    with text_box:
+        typed = st.session_state.get("text", DEFAULT_TEXT) or ""
+        text = st.text_input(
+            "Sentence",
+            DEFAULT_TEXT,
+            key="text",
+            bind="query-params" if fits_link(typed) else None,
+            help="Type any sentence and press Enter: it goes through the real model.",
+            label_visibility="collapsed",
+            placeholder="Type a sentence and press Enter",
+        )
+    with model_box:
+        model = _model_box()
+    with rest, st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="right"):
+        _examples()
+        share_button(disabled=not fits_link(text or ""))
+    return Choice(text or "", model, _start_box(model))
+
+
+def use_example(text: str, model: str) -> None:
+    """Put a sentence and a model into the bar (a callback: before the bar is drawn)."""
+    st.session_state["text"] = text
+    st.session_state["model"] = model
+
+
+def _model_box() -> str:
+    return st.selectbox(
+        "Model",
+        default_engine().models(),
+        format_func=title_of,
+        key="model",
+        bind="query-params",
+        help="MiniLM reads the whole sentence at once. SmolLM2 reads left to right and writes on.",
+        label_visibility="collapsed",
+        accept_new_options=settings().allow_hub,
+    )
+
+
+def _start_box(model: str) -> str | None:
+    """A decoder's start token changes every number, so it is a visible control."""
+    choices = default_engine().model(model).start_choices
+    if not choices:
+        return None
+    default = default_engine().model(model).default_start
+    options = (NO_START, *choices)
+    chosen = st.segmented_control(
+        "Start token",
+        options,
+        default=default,
+        required=True,
+        key="start",
+        bind="query-params",
+        help="What the model reads before your sentence. Its training texts began with <|endoftext|>. "
+        "Another start changes every answer.",
+    )
+    return None if chosen == NO_START else chosen
+
+
+def _examples() -> None:
+    with st.popover("Examples", help="Sentences to start from, each with something to see."):
+        for example in sentences()["examples"]:
+            st.button(
+                example["text"],
+                key=f"example-{example['id']}",
+                help=example["caption"],
+                type="tertiary",
+                on_click=use_example,
+                args=(example["text"], example["model"]),
+            )
+
+
+def _greet_unknown_model() -> None:
+    """A link may name a model that is not here: say so once, and show the default."""
+    asked: Any = st.query_params.get("model")
+    known = {title_of(model) for model in default_engine().models()}
+    if asked is not None and asked not in known and not settings().allow_hub and "model" not in st.session_state:
+        st.info(f"This link asks for a model that is not here. Showing {title_of(default_engine().models()[0])}.")

@@ -1,0 +1,23 @@
+"""How a mistake is shown: one sentence, the typed text kept, no traceback."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import streamlit as st
+
+from attention.errors import UserError
+
+log = logging.getLogger("headscope")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~:$&])")
+
+
+def plain(text: str) -> str:
+    """Text as Streamlit's markdown shows it literally: emphasis, links, emoji codes and HTML stay plain."""
+    return _MARKDOWN.sub(r"\\\1", text).replace("\n", " ")
+
+
+def show_error(error: UserError) -> None:
+    """What is wrong, what is allowed, what to do next."""
+    st.error(plain(str(error)), icon=":material/info:")
