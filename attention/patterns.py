@@ -26,13 +26,18 @@ HALVES: tuple[Half, ...] = ("select", "held_out")
 
 @dataclass(frozen=True)
 class Job:
-    """A job some head does well: where the head is and which words show it best (none given: any word)."""
+    """A job some head does well: where the head is, and which words show it best.
+
+    ``shown_by`` names words to look for first (none: any word); ``not_shown_by`` words it is not about.
+    """
 
     id: str
     title: str
     layer: int
     head: int
     shown_by: frozenset[str] = frozenset()
+    shown_by_name: str = ""
+    not_shown_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -48,17 +53,27 @@ class Score:
 
 
 PRONOUNS = frozenset({"he", "she", "it", "they", "him", "her", "them", "his", "its", "their"})
+FUNCTION_WORDS = PRONOUNS | frozenset(
+    word
+    for line in (
+        "the a an this that these those every some any no my your our i you we who which whom what where when why how",
+        "am is are was were be been being do does did have has had will would can could may might must shall should",
+        "and or but so because if while although until before after as than then to of in on at by for from with into",
+        "about over under up out off not",
+    )
+    for word in line.split()
+)
 RELATIVES = frozenset({"that", "which", "who", "whom"})
 JOBS: dict[str, tuple[Job, ...]] = {
     "all-MiniLM-L6-v2": (
         Job("previous", "Previous word", 0, 2),
-        Job("object_verb", "Object → its verb", 2, 0),
-        Job("agreement", "Who is meant", 1, 3, PRONOUNS),
+        Job("object_verb", "Object → its verb", 2, 0, not_shown_by=FUNCTION_WORDS),
+        Job("agreement", "Who is meant", 1, 3, PRONOUNS, "pronoun"),
     ),
     "SmolLM2-135M-Instruct": (
         Job("previous", "Previous word", 16, 0),
-        Job("latest_noun", "Latest noun", 25, 2, RELATIVES),
-        Job("clause", "Start of the clause", 13, 5),
+        Job("latest_noun", "Latest noun", 25, 2, RELATIVES, "that, which or who"),
+        Job("clause", "Start of the clause", 13, 5, not_shown_by=FUNCTION_WORDS),
     ),
 }
 
@@ -79,6 +94,11 @@ def evidence_for(model_id: str, job_id: str) -> tuple[Score, ...]:
     """The shipped scores of one job; empty when none was measured."""
     scores = evidence()["models"].get(model_id, {}).get("scores", {}).get(job_id, [])
     return tuple(Score(**score) for score in scores)
+
+
+def caption_of(text: str) -> str:
+    """What to look for in an example sentence; "" for any other text."""
+    return next((example["caption"] for example in sentences()["examples"] if text == example["text"]), "")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
-st.set_page_config(page_title="Headscope", page_icon=":material/visibility:", layout="wide")
+ASSETS = Path(__file__).resolve().parents[1] / "assets"
+
+st.set_page_config(
+    page_title="Headscope",
+    page_icon=str(ASSETS / "icon.png"),
+    layout="wide",
+    initial_sidebar_state="collapsed",
+)
+st.html(ASSETS / "app.css")
+st.logo(str(ASSETS / "wordmark.svg"), size="large", link=None)
 
 navigation = st.navigation(
     {"See": [st.Page("see/heads.py", title="Heads", default=True)]},

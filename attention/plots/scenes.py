@@ -14,8 +14,8 @@ from attention.plots.viewer import Average, Card, ViewedTrace, ViewerScene
 if TYPE_CHECKING:
     from attention.tracing import AttentionTrace, Check
 
-# The job whose card is chosen when the page opens: the one a newcomer can check by reading.
-OPENS_WITH = ("agreement", "latest_noun", "previous")
+# Which card is chosen when the page opens: the first whose words are in the text; a newcomer can check it by reading.
+OPENS_WITH = ("agreement", "latest_noun", "object_verb", "previous")
 
 
 def heads_scene(
@@ -34,14 +34,12 @@ def heads_scene(
     base_id = traced.model.id.split("~")[0]
     jobs = JOBS.get(base_id, ())
     queries = {job.id: _query_showing(traced, job) for job in jobs}
-    opening = next((job for name in OPENS_WITH for job in jobs if job.id == name), None)
+    opening = _opening(traced, jobs)
     focus = queries[opening.id] if opening else _first_word(traced)
-    if opening:
-        queries["previous"] = focus if focus > 1 else queries["previous"]
-    untrained = traced.model.id != base_id
+    if "previous" in queries and focus > 1:
+        queries["previous"] = focus
     cards = tuple(
-        Card(job.id, job.title, job.layer, job.head, queries[job.id], "" if untrained else evidence_line(base_id, job))
-        for job in jobs
+        Card(job.id, job.title, job.layer, job.head, queries[job.id], _card_line(traced, base_id, job)) for job in jobs
     )
     second = [ViewedTrace(twin, "twin")] if twin else [ViewedTrace(compare, "compare")] if compare else []
     swap = swap_of(traced.text)
@@ -56,6 +54,23 @@ def heads_scene(
         hints=hints,
         full_layers=full_layers,
     )
+
+
+def _opening(traced: AttentionTrace, jobs: Sequence[Job]) -> Job | None:
+    ordered = [job for name in OPENS_WITH for job in jobs if job.id == name]
+    return next((job for job in ordered if not job.shown_by or _rows_of(traced, job)), None)
+
+
+def _rows_of(traced: AttentionTrace, job: Job) -> list[int]:
+    return [index for index, token in enumerate(traced.tokens) if token.label.lower() in job.shown_by]
+
+
+def _card_line(traced: AttentionTrace, base_id: str, job: Job) -> str:
+    if traced.model.id != base_id:
+        return "Random weights: nothing was learned"
+    if job.shown_by and not _rows_of(traced, job):
+        return f"No {job.shown_by_name} in this text: its strongest link is shown"
+    return evidence_line(base_id, job)
 
 
 def evidence_line(model_id: str, job: Job) -> str:
@@ -95,7 +110,11 @@ def _query_showing(traced: AttentionTrace, job: Job) -> int:
     links[:, special] = 0.0
     links[special] = 0.0
     np.fill_diagonal(links, 0.0)
-    rows = [index for index, token in enumerate(traced.tokens) if token.label.lower() in job.shown_by]
+    about = [
+        index
+        for index, token in enumerate(traced.tokens)
+        if token.label.lower() not in job.not_shown_by and token.label.isalnum()
+    ]
     strongest = links.max(axis=-1)
-    candidates = rows or list(range(len(strongest)))
+    candidates = _rows_of(traced, job) or about or list(range(len(strongest)))
     return max(candidates, key=lambda row: float(strongest[row]))

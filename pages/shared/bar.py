@@ -10,8 +10,9 @@ import streamlit as st
 
 from attention.engine import default_engine
 from attention.models import title_of
-from attention.patterns import sentences
+from attention.patterns import caption_of, sentences
 from attention.settings import settings
+from pages.shared.errors import plain
 from pages.shared.share import share_button
 
 DEFAULT_TEXT = "Alice fed the cats because they were hungry."
@@ -37,24 +38,45 @@ def fits_link(text: str) -> bool:
 def settings_bar() -> Choice:
     """Draw the bar and read it."""
     _greet_unknown_model()
-    text_box, model_box, rest = st.columns([6, 3, 2.4], vertical_alignment="bottom")
+    text_box, model_box, rest = st.columns([5.5, 4.5, 2.2], vertical_alignment="bottom")
     with text_box:
-        typed = st.session_state.get("text", DEFAULT_TEXT) or ""
-        text = st.text_input(
-            "Sentence",
-            DEFAULT_TEXT,
-            key="text",
-            bind="query-params" if fits_link(typed) else None,
-            help="Type any sentence and press Enter: it goes through the real model.",
-            label_visibility="collapsed",
-            placeholder="Type a sentence and press Enter",
-        )
+        text = _text_box()
     with model_box:
-        model = _model_box()
+        model, start = _model_and_start()
     with rest, st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="right"):
         _examples()
-        share_button(disabled=not fits_link(text or ""))
-    return Choice(text or "", model, _start_box(model))
+        share_button(disabled=not fits_link(text))
+    caption = caption_of(text)
+    if caption and text != DEFAULT_TEXT:
+        st.caption(plain(caption))
+    return Choice(text, model, None if start == NO_START else start)
+
+
+def _text_box() -> str:
+    typed = st.session_state.get("text", DEFAULT_TEXT) or ""
+    text = st.text_input(
+        "Sentence",
+        DEFAULT_TEXT,
+        key="text",
+        bind="query-params" if fits_link(typed) else None,
+        persist_state="session",
+        help="Type any sentence and press Enter: it goes through the real model.",
+        label_visibility="collapsed",
+        placeholder="Type a sentence and press Enter",
+    )
+    return text or ""
+
+
+def _model_and_start() -> tuple[str, str | None]:
+    """Side by side for a decoder, whose start token changes every number; an encoder has none."""
+    chosen = st.session_state.get("model", default_engine().models()[0])
+    if chosen not in default_engine().models() or not default_engine().model(chosen).start_choices:
+        return _model_box(), None
+    left, right = st.columns([5, 4], vertical_alignment="bottom")
+    with left:
+        model = _model_box()
+    with right:
+        return model, _start_box(model)
 
 
 def use_example(text: str, model: str) -> None:
@@ -70,6 +92,7 @@ def _model_box() -> str:
         format_func=title_of,
         key="model",
         bind="query-params",
+        persist_state="session",
         help="MiniLM reads the whole sentence at once. SmolLM2 reads left to right and writes on.",
         label_visibility="collapsed",
         accept_new_options=settings().allow_hub,
@@ -77,23 +100,20 @@ def _model_box() -> str:
 
 
 def _start_box(model: str) -> str | None:
-    """A decoder's start token changes every number, so it is a visible control."""
-    choices = default_engine().model(model).start_choices
-    if not choices:
-        return None
-    default = default_engine().model(model).default_start
-    options = (NO_START, *choices)
-    chosen = st.segmented_control(
+    loaded = default_engine().model(model)
+    options = (NO_START, *loaded.start_choices)
+    return st.selectbox(
         "Start token",
         options,
-        default=default,
-        required=True,
+        index=options.index(loaded.default_start) if loaded.default_start else 0,
+        format_func=lambda token: "Starts with nothing" if token == NO_START else f"Starts with {token}",
         key="start",
         bind="query-params",
+        persist_state="session",
         help="What the model reads before your sentence. Its training texts began with <|endoftext|>. "
         "Another start changes every answer.",
+        label_visibility="collapsed",
     )
-    return None if chosen == NO_START else chosen
 
 
 def _examples() -> None:
