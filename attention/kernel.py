@@ -31,17 +31,20 @@ class Recorder:
 
     ``weights`` (layer, B, H, Q, K) is allocated up front when the sizes are known; softmax
     writes straight into it. ``keep`` names tensors of layer ``keep_layer`` to hold on to.
+    ``attended`` (B, T) is 1 at the tokens of a padded batch and 0 at its padding; None without padding.
     """
 
     n_layers: int | None = None
     what_ifs: tuple[WhatIf, ...] = ()
     keep: tuple[str, ...] = ()
     keep_layer: int | None = None
+    attended: torch.Tensor | None = None
     weights: torch.Tensor | None = None
     calls: int = 0
     shapes: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
     kept: dict[str, Any] = field(default_factory=dict)
     masks: list[torch.Tensor | None] = field(default_factory=list)
+    masks_given: list[torch.Tensor | None] = field(default_factory=list)
     mask_of_layer: list[int] = field(default_factory=list)
     sinks: bool = False
     hidden: torch.Tensor | None = None
@@ -54,13 +57,14 @@ class Recorder:
             self.weights = torch.empty((self.n_layers, *like), dtype=torch.float32)
         return self.weights[layer] if layer < self.n_layers and self.weights.shape[1:] == like else None
 
-    def note_mask(self, mask: torch.Tensor | None) -> None:
-        """Remember which mask this layer used; layers of one kind share one tensor."""
-        for index, known in enumerate(self.masks):
-            if known is mask:
+    def note_mask(self, given: torch.Tensor | None, used: torch.Tensor | None) -> None:
+        """Remember which mask this layer was given and its additive form; layers of one kind share one."""
+        for index, known in enumerate(self.masks_given):
+            if _same_tensor(known, given):
                 self.mask_of_layer.append(index)
                 return
-        self.masks.append(mask)
+        self.masks_given.append(given)
+        self.masks.append(used)
         self.mask_of_layer.append(len(self.masks) - 1)
 
     def hold(self, named: dict[str, torch.Tensor], scaling: float | None, softcap: float | None) -> None:
@@ -123,11 +127,11 @@ def attention_forward(
         weights.masked_fill_(blank, 0.0)
     output = grouped_output(weights.to(value.dtype), value)  # (B, H, Q, V)
     if recorder:
-        recorder.note_mask(mask)
+        recorder.note_mask(attention_mask, mask)
         recorder.sinks |= s_aux is not None
         if layer == recorder.keep_layer:
             recorder.hold({"q": query, "k": key, "v": value}, scaling, softcap)
-        output = _muted(output, recorder.what_ifs, layer)
+        output = _muted(output, recorder, layer)
         recorder.calls += 1
     return output.transpose(1, 2).contiguous(), weights
 
@@ -213,9 +217,24 @@ def _pooled(heads: torch.Tensor, share: ShareKV) -> torch.Tensor:
     return grouped.mean(dim=2) if share.how == "mean" else grouped[:, :, 0]
 
 
-def _muted(output: torch.Tensor, what_ifs: tuple[WhatIf, ...], layer: int) -> torch.Tensor:
-    for one in what_ifs:
+def _muted(output: torch.Tensor, recorder: Recorder, layer: int) -> torch.Tensor:
+    for one in recorder.what_ifs:
         if isinstance(one, MuteHeads):
             for head in (head for where, head in one.heads if where == layer):
-                output[:, head] = 0.0 if one.how == "zero" else output[:, head].mean(dim=1, keepdim=True)
+                output[:, head] = 0.0 if one.how == "zero" else _row_mean(output[:, head], recorder.attended)
     return output
+
+
+def _row_mean(rows: torch.Tensor, attended: torch.Tensor | None) -> torch.Tensor:
+    """Mean of (B, Q, V) over the rows that are text, so that padding cannot change it: (B, 1, V)."""
+    if attended is None:
+        return rows.mean(dim=1, keepdim=True)
+    share = attended.to(rows.dtype) / attended.sum(dim=1, keepdim=True)
+    return (rows * share.unsqueeze(-1)).sum(dim=1, keepdim=True)
+
+
+def _same_tensor(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """Whether both are the same numbers in memory: layers may slice one mask, each into a view of its own."""
+    if one is None or other is None:
+        return one is other
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

@@ -27,6 +27,8 @@ from attention.tokens import start_choices
 Kind = Literal["encoder", "decoder"]
 UNTRAINED = "~untrained"
 KEEP_LOADED = 4
+# Without any of these transformers makes up an empty tokenizer, to which every word is unknown.
+VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
 # Shapes beyond these are refused before a single module is built, so that a config cannot exhaust memory.
 CONFIG_LIMITS = {
     "num_hidden_layers": 512,
@@ -176,7 +178,7 @@ def untrained_twin(model: LoadedModel, seed: int = 0) -> LoadedModel:
     """The same architecture with random weights (seeded): what attention looks like before any learning."""
     from_config = type(model.model)._from_config
     config = copy.deepcopy(model.model.config)
-    with torch.random.fork_rng(devices=[]):
+    with _lock, torch.random.fork_rng(devices=[]):  # one generator serves all threads
         torch.manual_seed(seed)
         twin = from_config(config, attn_implementation=kernel.NAME, dtype=torch.float32)
     return build(
@@ -200,29 +202,52 @@ def build(
     """
     model.eval().requires_grad_(False)
     recorder = kernel.Recorder()
-    positions = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    config = model.config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     with torch.inference_mode(), kernel.recording(recorder):
         model(input_ids=torch.tensor([[0, 1, 2]]))
-    model.base_model.register_forward_hook(kernel.keep_hidden)
     if recorder.calls == 0:
+        raise _own_attention(id)
+    heads = {(query[1], key[1]) for query, key, _ in recorder.shapes}
+    if len(heads) > 1:
+        found = ", ".join(f"{n_heads} query and {n_kv_heads} K/V heads" for n_heads, n_kv_heads in sorted(heads))
         raise UserError(
-            f"{id} computes attention in its own code, so its heads cannot be recorded.",
-            "Models on the shared attention interface of transformers can be shown (BERT, GPT-2, Llama, Qwen, …).",
+            f"The layers of {id} differ: {found}.",
+            "Models with the same numbers of heads in every layer can be shown.",
             "Choose another model.",
         )
+    # OPT's language model calls its decoder past its own trunk.
+    trunk = model.get_decoder() if kind == "decoder" else model.base_model
+    trunk.register_forward_hook(kernel.keep_hidden)
     return LoadedModel(
         id=id,
         title=title or id,
         kind=kind,
-        layout=_layout(model.config, recorder.shapes[0]),
+        layout=_layout(config, recorder.shapes[0]),
         n_layers=recorder.calls,
         revision=revision,
         licence=licence,
         n_params=sum(p.numel() for p in model.parameters()),
         model=model,
         tokenizer=tokenizer,
-        max_positions=positions if isinstance(positions, int) else sys.maxsize,
+        max_positions=positions - positions_before_text(model) if isinstance(positions, int) else sys.maxsize,
     )
+
+
+def _own_attention(id: str) -> UserError:
+    return UserError(
+        f"{id} computes attention in its own code, so its heads cannot be recorded.",
+        "Models on the shared attention interface of transformers can be shown (BERT, GPT-2, Llama, Qwen, …).",
+        "Choose another model.",
+    )
+
+
+def positions_before_text(model: Any) -> int:
+    """Learned positions that text never uses: RoBERTa's kin start counting behind their padding's number."""
+    embeddings: Any = getattr(getattr(model, "base_model", model), "embeddings", None)
+    if not hasattr(embeddings, "create_position_ids_from_input_ids"):
+        return 0
+    return int(embeddings.padding_idx) + 1
 
 
 def kind_of(config: Any) -> Kind:
@@ -247,8 +272,9 @@ def kind_of(config: Any) -> Kind:
 
 def check_size(config: Any, limit: int) -> int:
     """Parameters of a config, counted on the meta device without any weights. Raises UserError over ``limit``."""
+    text_config = config.get_text_config()
     for name, most in CONFIG_LIMITS.items():
-        value = getattr(config, name, None)
+        value = getattr(text_config, name, None)
         if isinstance(value, int) and not 0 <= value <= most:
             raise UserError(
                 f"The model's config says {name} {value:,}.", f"At most {most:,} is read.", "Choose another."
@@ -337,9 +363,11 @@ def _from_hub(model: str) -> LoadedModel:
 
 
 def _from_folder(folder: Path, *, id: str, title: str, revision: str = "", licence: str = "") -> LoadedModel:
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {str(folder)!r}.", "A model is a folder.", "Check the path.")
     config = _config(folder)
     kind = kind_of(config)
-    check_size(config, settings().max_params)
+    _attempt(id, lambda: check_size(config, settings().max_params))
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         raise UserError(
@@ -347,10 +375,14 @@ def _from_folder(folder: Path, *, id: str, title: str, revision: str = "", licen
             "Only safetensors weights are read.",
             "Convert the model, or choose another.",
         )
+    if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
+        raise UserError(
+            f"{id} has no tokenizer.", f"It comes in one of {', '.join(VOCABULARIES)}.", "Fetch the model again."
+        )
     kernel.register()
     from transformers import AutoTokenizer
 
-    model = _attempt(
+    model, report = _attempt(
         id,
         lambda: _auto_class(kind).from_pretrained(
             folder,
@@ -360,20 +392,25 @@ def _from_folder(folder: Path, *, id: str, title: str, revision: str = "", licen
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
+            output_loading_info=True,
         ),
     )
+    _require_complete(id, report["missing_keys"])
     tokenizer = _attempt(
         id, lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     )
     _require_finite(id, model)
-    return build(
-        model,
-        tokenizer,
-        id=id,
-        title=title,
-        kind=kind,
-        revision=revision or weights_cache.sha256_of_files(weights),
-        licence=licence or "see the model's own files",
+    return _attempt(
+        id,
+        lambda: build(
+            model,
+            tokenizer,
+            id=id,
+            title=title,
+            kind=kind,
+            revision=revision or weights_cache.sha256_of_files(weights),
+            licence=licence or "see the model's own files",
+        ),
     )
 
 
@@ -384,7 +421,10 @@ def _attempt(id: str, step: Callable[[], Any]) -> Any:
     except UserError:
         raise
     except Exception as error:
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        # Falcon's kin look their attention class up by the implementation's name.
+        if isinstance(error, KeyError) and error.args == (kernel.NAME,):
+            raise _own_attention(id) from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
             f"{id} could not be loaded: {reason}",
             "A folder needs config.json, a fast tokenizer and complete safetensors of an architecture that "
@@ -405,6 +445,17 @@ def _auto_class(kind: Kind) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM
 
     return AutoModelForCausalLM if kind == "decoder" else AutoModel
+
+
+def _require_complete(id: str, missing: set[str]) -> None:
+    """Refuse weights that transformers filled with random numbers; no attention passes through a pooler."""
+    absent = sorted(name for name in missing if "pooler" not in name)
+    if absent:
+        raise UserError(
+            f"{id} lacks {len(absent)} of its weights, the first being {absent[0]}.",
+            "Every weight the config speaks of must be in the safetensors.",
+            "Fetch the model again, or choose another.",
+        )
 
 
 def _require_finite(id: str, model: Any) -> None:

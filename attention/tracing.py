@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import time
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
@@ -14,7 +15,7 @@ import torch
 from attention import kernel
 from attention.errors import UserError
 from attention.layout import HeadLayout
-from attention.models import LoadedModel, ModelCard, load_model
+from attention.models import LoadedModel, ModelCard, load_model, positions_before_text
 from attention.settings import settings
 from attention.sharing import WhatIf, as_what_ifs
 from attention.tokens import Encoded, Token, clean_text, encode
@@ -195,6 +196,7 @@ def trace(
                 max_tokens=min(settings().max_tokens, loaded.max_positions),
             )
         )
+        _check_vocabulary(loaded, encodings[-1])
     traces: list[AttentionTrace] = []
     for batch in _batches(loaded, encodings):
         traces += _run(loaded, [requests[i] for i in batch], [encodings[i] for i in batch], padding)
@@ -213,6 +215,17 @@ def _check_request(loaded: LoadedModel, keep: tuple[str, ...], layer: int | None
         )
     for one in what_ifs:
         one.check(loaded.layout, loaded.n_layers)
+
+
+def _check_vocabulary(loaded: LoadedModel, encoding: Encoded) -> None:
+    known = getattr(loaded.model.config.get_text_config(), "vocab_size", sys.maxsize)
+    strange = next((token for token in encoding.tokens if token.id >= known), None)
+    if strange is not None:
+        raise UserError(
+            f"The tokenizer of {loaded.id} makes token number {strange.id} of {strange.label!r}.",
+            f"The model knows the numbers 0 to {known - 1}.",
+            "The tokenizer belongs to another model; check the files.",
+        )
 
 
 def _batches(loaded: LoadedModel, encodings: list[Encoded]) -> list[list[int]]:
@@ -236,6 +249,7 @@ def _run(
     recorder = kernel.Recorder(
         n_layers=loaded.n_layers, what_ifs=requests[0].what_if, keep=requests[0].keep, keep_layer=requests[0].layer
     )
+    recorder.attended = inputs.get("attention_mask")
     last = [begin + len(encoding.ids) - 1 for begin, encoding in zip(first, encodings, strict=True)]
     with kernel.forward_slot, torch.inference_mode(), kernel.recording(recorder):
         logits = _forward(loaded.model, loaded.kind, inputs, last)
@@ -259,7 +273,7 @@ def _padded(
     lengths = [len(encoding.ids) for encoding in encodings]
     longest = max(lengths)
     first = [longest - length if padding == "left" else 0 for length in lengths]
-    pad_id = loaded.tokenizer.pad_token_id or 0
+    pad_id = _pad_id(loaded)
     ids = torch.full((len(encodings), longest), pad_id)
     attend = torch.zeros_like(ids)
     for row, encoding in enumerate(encodings):
@@ -274,11 +288,16 @@ def _padded(
     return inputs | _segments(loaded, [encoding.type_ids for encoding in encodings], ids, first), first
 
 
+def _pad_id(loaded: LoadedModel) -> int:
+    """The padding the model itself knows (RoBERTa counts positions by it), else the tokenizer's, else any."""
+    of_model = getattr(loaded.model.config, "pad_token_id", None)
+    return next((one for one in (of_model, loaded.tokenizer.pad_token_id) if one is not None and one >= 0), 0)
+
+
 def _takes_positions(loaded: LoadedModel) -> bool:
     """Whether positions may be passed: RoBERTa's kin count them from the padding themselves, with an offset."""
-    embeddings = getattr(getattr(loaded.model, "base_model", loaded.model), "embeddings", None)
-    counts_itself = hasattr(embeddings, "create_position_ids_from_input_ids")
-    return "position_ids" in inspect.signature(loaded.model.forward).parameters and not counts_itself
+    takes = "position_ids" in inspect.signature(loaded.model.forward).parameters
+    return takes and positions_before_text(loaded.model) == 0
 
 
 def _segments(
@@ -389,7 +408,8 @@ def self_checks(traced: AttentionTrace) -> tuple[Check, ...]:
         rows = traced.masks[kind].any(axis=-1)
         part = sums[layers][..., rows]
         if part.size:
-            off = max(off, float((part - 1).max() if traced.sink_logits else np.abs(part - 1).max()))
+            over = part - 1 if traced.sink_logits else np.abs(part - 1)
+            off = float(np.maximum(off, over.max()))  # unlike max(), keeps a NaN
         if not traced.masks[kind].all():
             leak = max(leak, float(traced.weights[layers][..., ~traced.masks[kind]].max()))
     finite = bool(np.isfinite(sums).all())

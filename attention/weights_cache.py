@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from attention.errors import UserError
 from attention.settings import settings
 
@@ -73,9 +75,10 @@ def converted_gguf(gguf: Path, expected: str) -> tuple[Path, str]:
             with _locked(folder):
                 if not _is_sound(folder):
                     _convert(gguf, sha256, folder)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # safetensors tells a full disk in its own way
+            reason = getattr(error, "strerror", None) or error
             raise UserError(
-                f"The converted weights could not be written to {folder.parent} ({error.strerror or error}).",
+                f"The converted weights could not be written to {folder.parent} ({reason}).",
                 "About 600 MB of free, writable space is needed.",
                 f"Make room or set HEADSCOPE_CACHE to another folder, then run `{COMMAND}`.",
             ) from error
@@ -106,7 +109,7 @@ def _is_sound(folder: Path) -> bool:
                 return False
             if stat.st_mtime_ns != fact["mtime_ns"] and sha256_of(folder / name) != fact["sha256"]:
                 return False
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
     return True
 
@@ -116,6 +119,8 @@ def _convert(gguf: Path, sha256: str, folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    for half_written in folder.parent.glob(f".{folder.name}-*"):  # of a conversion that was killed; we hold the lock
+        shutil.rmtree(half_written, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         model = AutoModelForCausalLM.from_pretrained(
