@@ -134,28 +134,29 @@ class StepTrace:
         return self.step("scores").array
 
     def step(self, name: str) -> Step:
-        """A step or input by key (``3.K``, ``x``) or by symbol (the last of that symbol).
+        """A step or input by key (``3.K``, ``x``), else the last step of that symbol (``scores``, ``K``).
 
         Raises UserError for a name this run has not.
         """
-        found = [step for step in (*self.inputs, *self.steps) if name in (step.key, step.symbol)]
+        every = (*self.inputs, *self.steps)
+        found = [step for step in every if _key(step) == name] or [step for step in every if step.symbol == name]
         if not found:
-            names = ", ".join(_key(step) for step in (*self.inputs, *self.steps))
+            names = ", ".join(map(_key, every))
             raise UserError(f"This run has no tensor {name!r}.", f"It has {names}.", "Choose one of these.")
         return found[-1]
 
     def where_from(self, step: int | str | Step, index: tuple[int, ...]) -> tuple[Place, ...]:
         """The elements of earlier tensors that decide element ``index`` of a step.
 
-        Exact: a change to any element named here can change this one, a change to any
-        other cannot. Under a mask, blocked pairs are left out. Raises UserError for an
-        index outside the array.
+        Exact: a change to an element named here can change this one, a change to any
+        other cannot. A pair the mask blocks owes nothing to its score, and a blocked
+        key's value reaches nobody. Raises UserError for an index outside the array.
         """
         here = self._resolve(step)
         chosen = self._one(here, index)
         places = []
         for link in here.links:
-            source = self._by_key(link.source)
+            source = self.step(link.source)
             found = sources_of(link, chosen, source.shape, self._allowed(here))
             if found.any():
                 places.append(self._place(source, found))
@@ -233,9 +234,6 @@ class StepTrace:
             )
         return self.steps[step]
 
-    def _by_key(self, key: str) -> Step:
-        return next(step for step in (*self.inputs, *self.steps) if _key(step) == key)
-
     def _one(self, step: Step, index: tuple[int, ...]) -> Mask:
         if len(index) != len(step.shape):
             raise UserError(
@@ -267,7 +265,7 @@ class StepTrace:
         if target.symbol == "mask":
             return np.broadcast_to(np.tril(np.ones(target.shape[-2:], bool)), target.shape)
         shape = self.sizes.shape(self.layout.n_heads, self.sizes.seq_len, self.sizes.seq_len)
-        return np.broadcast_to(_open_pairs(self.step("mask").array), shape)
+        return np.broadcast_to(_open_pairs(self.step("4.mask" if self.sizes.causal else "mask").array), shape)
 
 
 @dataclass(frozen=True)
