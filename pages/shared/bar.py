@@ -19,6 +19,9 @@ DEFAULT_TEXT = "Alice fed the cats because they were hungry."
 NO_START = "none"
 # Browsers and proxies begin to refuse longer links; the text box itself has no limit.
 MOST_LINK_BYTES = 4_000
+# Pixels: the longest choice of each box, with its arrow.
+MODEL_WIDTH = 250
+START_WIDTH = 250
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,10 @@ def fits_link(text: str) -> bool:
 def settings_bar() -> Choice:
     """Draw the bar and read it."""
     _greet_unknown_model()
-    text_box, model_box, rest = st.columns([5.5, 4.5, 2.2], vertical_alignment="bottom")
-    with text_box:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="bar"):
         text = _text_box()
-    with model_box:
-        model, start = _model_and_start()
-    with rest, st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="right"):
+        model = _model_box()
+        start = _start_box(model)
         _examples()
         share_button(disabled=not fits_link(text))
     caption = caption_of(text)
@@ -67,18 +68,6 @@ def _text_box() -> str:
     return text or ""
 
 
-def _model_and_start() -> tuple[str, str | None]:
-    """Side by side for a decoder, whose start token changes every number; an encoder has none."""
-    chosen = st.session_state.get("model", default_engine().models()[0])
-    if chosen not in default_engine().models() or not default_engine().model(chosen).start_choices:
-        return _model_box(), None
-    left, right = st.columns([5, 4], vertical_alignment="bottom")
-    with left:
-        model = _model_box()
-    with right:
-        return model, _start_box(model)
-
-
 def use_example(text: str, model: str) -> None:
     """Put a sentence and a model into the bar (a callback: before the bar is drawn)."""
     st.session_state["text"] = text
@@ -96,11 +85,15 @@ def _model_box() -> str:
         help="MiniLM reads the whole sentence at once. SmolLM2 reads left to right and writes on.",
         label_visibility="collapsed",
         accept_new_options=settings().allow_hub,
+        width=MODEL_WIDTH,
     )
 
 
-def _start_box(model: str) -> str | None:
+def _start_box(model: str) -> str:
+    """A decoder's start token changes every number, so it is a visible control; an encoder has none."""
     loaded = default_engine().model(model)
+    if not loaded.start_choices:
+        return NO_START
     options = (NO_START, *loaded.start_choices)
     return st.selectbox(
         "Start token",
@@ -113,6 +106,7 @@ def _start_box(model: str) -> str | None:
         help="What the model reads before your sentence. Its training texts began with <|endoftext|>. "
         "Another start changes every answer.",
         label_visibility="collapsed",
+        width=START_WIDTH,
     )
 
 
