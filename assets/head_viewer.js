@@ -14,9 +14,9 @@ const MEMORY = "__headscope_viewer";
 const STORE = "headscope.viewer";
 const HINTS = "headscope.hints";
 const HINT_TEXTS = {
-  stage: "Click a word: its arrows show where it looks.",
-  heads: "Pick another head in the grid.",
-  headline: "Change one word and watch the arrow move.",
+  word: "Click a word: its arrows show where it looks.",
+  head: "Pick another head in the grid.",
+  swap: "Change one word and watch the arrow move.",
 };
 const SCALES = {
   linear: { label: "0 to 1", title: "Colour runs from 0 to 1" },
@@ -124,7 +124,9 @@ function adopt(view, scene) {
 function firstSelection(view, scene) {
   const [layer, head, query] = scene.start;
   view.at = { layer, head, query, key: null };
-  recall(view);
+  if (!canRemember()) return;
+  const asked = parametersOf(window.location.search);
+  recall(view, asked.size ? asked : storedParameters(scene));
 }
 
 /** A new start moves the selection; otherwise the person's own choice stays. */
@@ -161,7 +163,7 @@ function listen(view) {
   view.stops.push(() => watcher.disconnect());
   on(root, "keydown", (event) => onKey(view, event));
   on(window, "popstate", () => {
-    if (view.scene && recall(view)) repaint(view);
+    if (view.scene && recall(view, parametersOf(window.location.search))) repaint(view);
   });
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   on(dark, "change", () => {
@@ -376,11 +378,8 @@ function writeStore(store, name, value) {
   }
 }
 
-/** Reads v.* from the URL, else from this tab's memory; true when anything was there. Invalid values are ignored. */
-function recall(view) {
-  if (!canRemember()) return false;
-  const found = parametersOf(new URLSearchParams(window.location.search));
-  const kept = found.size ? found : storedParameters(view.scene);
+/** Takes over kept parameters; true when there were any. Invalid values are ignored. */
+function recall(view, kept) {
   const { main } = view.scene;
   const whole = (name, bound) => {
     const text = kept.get(name) ?? "";
@@ -402,12 +401,12 @@ function recall(view) {
 
 function parametersOf(search) {
   const own = new Map();
-  for (const [name, value] of search) if (name.startsWith("v.")) own.set(name.slice(2), value);
+  for (const [name, value] of new URLSearchParams(search)) if (name.startsWith("v.")) own.set(name.slice(2), value);
   return own;
 }
 
 function storedParameters(scene) {
-  const kept = parametersOf(new URLSearchParams(readStore("sessionStorage", STORE) ?? ""));
+  const kept = parametersOf(readStore("sessionStorage", STORE) ?? "");
   return kept.get("of") === memoryKey(scene) ? kept : new Map();
 }
 
@@ -491,7 +490,8 @@ function buildHeadline(view, dom) {
     dom.swap,
     dom.spoken,
   ]);
-  return el("div", {}, [dom.headline, dom.notices]);
+  dom.hints = el("div", { className: "hs-hints", role: "group", "aria-label": "First steps" });
+  return el("div", {}, [dom.headline, dom.hints, dom.notices]);
 }
 
 function buildHeadPanel(view, dom) {
@@ -508,7 +508,6 @@ function buildHeadPanel(view, dom) {
   );
   dom.scale.addEventListener("change", () => setOption(view, "scale", dom.scale.value));
   dom.cutLabel = el("label", {}, [el("span", { text: "Strongest arcs covering" }), dom.cut, dom.cutOut]);
-  dom.scaleLabel = el("label", {}, [el("span", { text: "Colours" }), dom.scale]);
   dom.legendEnd = el("span");
   dom.legendStart = el("span");
   dom.legend = el("span", { className: "hs-legend" }, [dom.legendStart, el("i"), dom.legendEnd]);
@@ -516,14 +515,9 @@ function buildHeadPanel(view, dom) {
   dom.tableBox = el("div", { className: "hs-table hs-aside", role: "region", "aria-label": "The row as a table" });
   dom.wait = el("p", { className: "hs-wait", role: "status", hidden: true });
   dom.stage = el("div", { className: "hs-panel hs-c" }, [
-    el("div", { className: "hs-bar" }, [
-      el("span", { className: "hs-switch", role: "group", "aria-label": "Picture" }, Object.values(dom.views)),
-      dom.cutLabel,
-      dom.scaleLabel,
-      dom.legend,
-      el("span", { className: "hs-space" }),
-      dom.table,
-    ]),
+    el("span", { className: "hs-switch", role: "group", "aria-label": "Picture" }, Object.values(dom.views)),
+    el("div", { className: "hs-bar hs-choices" }, [dom.cutLabel, el("span", { className: "hs-space" }), dom.legend, dom.scale]),
+    dom.table,
     dom.panes,
     dom.tableBox,
     dom.wait,
@@ -596,7 +590,7 @@ function dressUp(view) {
     strip.open = size !== "phone";
   }
   const rows = clamp(view.scene.main.size, 6, 12);
-  root.style.setProperty("--hs-c-height", `${size === "phone" ? rows * 44 + 92 : 480}px`);
+  root.style.setProperty("--hs-c-height", `${size === "phone" ? rows * 44 + 172 : 480}px`);
   if (!view.palette) {
     view.palette = readPalette(view);
     view.thumbs.clear();
@@ -650,12 +644,14 @@ function buildCard(view, card) {
       el("b", { text: card.title }),
       el("span", { className: "hs-small", text: `L${card.layer} H${card.head}` }),
     ]),
-    el("span", { className: "hs-fact" }, [
-      word(main.labels[card.query], "hs-query"),
-      " looks at ",
-      word(main.labels[top], "hs-key"),
+    el("span", { className: "hs-answer" }, [
+      el("span", { className: "hs-fact" }, [
+        word(main.labels[card.query], "hs-query"),
+        " looks at ",
+        word(main.labels[top], "hs-key"),
+      ]),
+      meter,
     ]),
-    meter,
     el("span", { className: "hs-evidence", text: card.evidence }),
   ]);
   node.dataset.card = card.id;
@@ -899,9 +895,7 @@ function paintResting(view, focus) {
   const names = listed(places.map((place) => main.labels[place]));
   const shade = isDarkNow(view) ? "Bright" : "Dark";
   const edge = places[0] === 0 ? `${shade} left edge` : `${shade} columns`;
-  dom.resting.textContent = options.hide
-    ? `${all} Hidden: resting on ${names}, ${percent(share)} here.`
-    : `${all} ${edge}: resting on ${names}, ${percent(share)} here.`;
+  dom.resting.textContent = `${all} ${options.hide ? "Hidden" : edge}: resting on ${names}, ${percent(share)} here.`;
 }
 
 function isDarkNow(view) {
@@ -967,9 +961,9 @@ function arcsGeometry(view, pane) {
   const narrow = width < 480;
   const least = phone ? 44 : 26;
   const rowHeight = clamp(Math.floor((height - 4) / pane.trace.size), least, Math.max(least, 44));
-  const from = Math.round(width * (narrow ? 0.33 : 0.36));
-  const to = Math.round(width * (narrow ? 0.56 : 0.6));
-  const bars = Math.round(width * (narrow ? 0.84 : 0.79));
+  const from = Math.round(width * (narrow ? 0.33 : 0.29));
+  const to = Math.round(width * (narrow ? 0.56 : 0.57));
+  const bars = Math.round(width * (narrow ? 0.84 : 0.77));
   const first = Math.max(0, Math.floor(pane.scroll.scrollTop / rowHeight) - 1);
   const last = Math.min(pane.trace.size - 1, Math.ceil((pane.scroll.scrollTop + height) / rowHeight));
   const middle = (index) => (index + 0.5) * rowHeight - pane.scroll.scrollTop;
@@ -1147,35 +1141,39 @@ function mapGeometry(view, pane) {
   const left = Math.round(clamp(width * 0.2, 84, 120));
   const top = 92;
   const least = phone ? 24 : 12;
-  const fit = Math.floor(Math.min((width - left - 12) / trace.size, (height - top - 8) / trace.size));
-  const cell = clamp(fit, least, 48);
-  return { width, height, left, top, cell, sideways: scroll.scrollLeft, down: scroll.scrollTop };
+  const cell = clamp(Math.floor((height - top - 8) / trace.size), least, 48);
+  const wide = clamp(Math.floor((width - left - 40) / trace.size), least, Math.round(cell * 1.7));
+  return { width, height, left, top, cell, wide, sideways: scroll.scrollLeft, down: scroll.scrollTop };
 }
 
 function paintMap(view, pane, focus, row) {
   const place = mapGeometry(view, pane);
   const { trace } = pane;
   const side = place.cell * trace.size;
+  const across = place.wide * trace.size;
   pane.words.forEach((nodes) => nodes.forEach((node) => node.remove()));
   pane.words.clear();
   pane.drawn = pane.target = null;
-  pane.spacer.style.width = `${place.left + side + 12}px`;
+  pane.spacer.style.width = `${place.left + across + 36}px`;
   pane.spacer.style.height = `${place.top + side + 8}px`;
-  const context = contextOf(pane.canvas, Math.min(place.width, place.left + side + 12), Math.min(place.height, place.top + side + 8));
+  const drawn = [Math.min(place.width, place.left + across + 36), Math.min(place.height, place.top + side + 8)];
+  const context = contextOf(pane.canvas, ...drawn);
   context.save();
   context.beginPath();
-  context.rect(place.left, place.top, side + 2, side + 2);
+  context.rect(place.left - 2, place.top - 2, across + 4, side + 4);
   context.clip();
   paintMapCells(view, pane, focus, place, context);
-  paintCrosshair(view, focus, row, place, context, side);
+  paintCrosshair(view, focus, row, place, context, [across, side]);
   context.restore();
   paintMapLabels(view, pane, focus, row, place, context);
   return false;
 }
 
 function visible(place, size, along) {
-  const [offset, room] = along === "query" ? [place.down, place.height - place.top] : [place.sideways, place.width - place.left];
-  return [Math.floor(offset / place.cell), Math.min(size - 1, Math.floor((offset + room) / place.cell))];
+  const down = along === "query";
+  const [offset, room] = down ? [place.down, place.height - place.top] : [place.sideways, place.width - place.left];
+  const unit = down ? place.cell : place.wide;
+  return [Math.floor(offset / unit), Math.min(size - 1, Math.floor((offset + room) / unit))];
 }
 
 function paintMapCells(view, pane, focus, place, context) {
@@ -1191,25 +1189,25 @@ function paintMapCells(view, pane, focus, place, context) {
     for (let key = firstKey; key <= lastKey; key += 1) {
       const blank = (trace.causal && key > query) || (view.options.hide && row.hidden[key]);
       context.fillStyle = blank ? inks.void : css[scaled(row.weights[key], view.options.scale, rowTop)];
-      const x = place.left + key * place.cell - place.sideways;
+      const x = place.left + key * place.wide - place.sideways;
       const y = place.top + query * place.cell - place.down;
-      context.fillRect(x, y, place.cell - gap, place.cell - gap);
+      context.fillRect(x, y, place.wide - gap, place.cell - gap);
     }
   }
 }
 
-function paintCrosshair(view, focus, row, place, context, side) {
+function paintCrosshair(view, focus, row, place, context, [across, side]) {
   const { inks } = view.palette;
   const key = focus.key ?? row?.top ?? 0;
-  const x = place.left + key * place.cell - place.sideways;
+  const x = place.left + key * place.wide - place.sideways;
   const y = place.top + focus.query * place.cell - place.down;
   context.lineWidth = 2;
   context.strokeStyle = inks.query;
-  context.strokeRect(place.left - 4, y - 1, side + 8, place.cell + 1);
+  context.strokeRect(place.left - 1, y - 1, across + 1, place.cell + 1);
   context.strokeStyle = inks["key-fill"];
-  context.strokeRect(x - 1, place.top - 4, place.cell + 1, side + 8);
+  context.strokeRect(x - 1, place.top - 1, place.wide + 1, side + 1);
   context.lineWidth = 3;
-  context.strokeRect(x - 1, y - 1, place.cell + 1, place.cell + 1);
+  context.strokeRect(x - 1, y - 1, place.wide + 1, place.cell + 1);
 }
 
 /** Row labels left, column labels slanted on top; thinned so that they never touch. */
@@ -1217,7 +1215,7 @@ function paintMapLabels(view, pane, focus, row, place, context) {
   const { trace } = pane;
   const { inks, font } = view.palette;
   const key = focus.key ?? row?.top ?? 0;
-  const every = Math.ceil(15 / place.cell);
+  const [everyRow, everyKey] = [Math.ceil(15 / place.cell), Math.ceil(20 / place.wide)];
   const size = clamp(place.cell * 0.42, 12, 15);
   const write = (index, ink, chosen, x, y) => {
     context.font = `${chosen ? "700 " : ""}${size}px ${font}`;
@@ -1229,14 +1227,14 @@ function paintMapLabels(view, pane, focus, row, place, context) {
   context.textAlign = "right";
   for (let query = firstRow; query <= lastRow; query += 1) {
     const y = place.top + (query + 0.5) * place.cell - place.down;
-    if (y < place.top + 2 || (query % every && query !== focus.query)) continue;
+    if (y < place.top + 2 || (query % everyRow && query !== focus.query)) continue;
     write(query, inks.query, query === focus.query, place.left - 8, y);
   }
   const [firstKey, lastKey] = visible(place, trace.size, "key");
   context.textAlign = "left";
   for (let index = firstKey; index <= lastKey; index += 1) {
-    const x = place.left + (index + 0.5) * place.cell - place.sideways;
-    if (x < place.left + 2 || (index % every && index !== key)) continue;
+    const x = place.left + (index + 0.5) * place.wide - place.sideways;
+    if (x < place.left + 2 || (index % everyKey && index !== key)) continue;
     context.save();
     context.translate(x, place.top - 8);
     context.rotate(-Math.PI / 4);
@@ -1394,6 +1392,9 @@ function paintThumb(view, main, place, context, layer, head) {
   const thumb = thumbOf(view, main, layer, head);
   context.imageSmoothingEnabled = thumb.width > place.cell;
   context.drawImage(thumb, x, y, place.wide, place.cell);
+  context.strokeStyle = view.palette.inks.line;
+  context.lineWidth = 1;
+  context.strokeRect(x - 0.5, y - 0.5, place.wide + 1, place.cell + 1);
 }
 
 function outline(context, place, { layer, head }, ink, width, room) {
@@ -1570,22 +1571,28 @@ function toggleChecks(view) {
 // Hints of the first visit
 
 function showHints(view) {
-  const { dom } = view;
-  dom.root.querySelectorAll(".hs-hint").forEach((hint) => hint.remove());
-  if (!view.scene.hints) return;
-  const seen = new Set((readStore("localStorage", HINTS) ?? "").split(","));
-  for (const [zone, text] of Object.entries(HINT_TEXTS)) {
-    if (seen.has(zone) || (zone === "headline" && dom.swap.hidden)) continue;
-    const hint = el("div", { className: "hs-hint", role: "note" }, [el("span", { text })]);
-    hint.append(button("✕", "", () => dismiss(hint, zone), { "aria-label": `Close the hint: ${text}` }));
-    dom[zone].append(hint);
-  }
+  const { root, hints, swap } = view.dom;
+  const seen = seenHints();
+  const due = Object.entries(HINT_TEXTS).filter(([name]) => !seen.has(name) && !(name === "swap" && swap.hidden));
+  const shown = view.scene.hints ? due : [];
+  hints.hidden = shown.length === 0;
+  root.dataset.hints = shown.length;
+  hints.replaceChildren(...shown.map(([name, text]) => buildHint(view, name, text)));
 }
 
-function dismiss(hint, zone) {
-  hint.remove();
-  const seen = new Set((readStore("localStorage", HINTS) ?? "").split(",").filter(Boolean));
-  writeStore("localStorage", HINTS, [...seen.add(zone)].join(","));
+function buildHint(view, name, text) {
+  const close = button("✕", "", () => dismiss(view, name), { "aria-label": `Close the hint: ${text}` });
+  return el("div", { className: "hs-hint" }, [el("span", { text }), close]);
+}
+
+function seenHints() {
+  return new Set((readStore("localStorage", HINTS) ?? "").split(",").filter(Boolean));
+}
+
+function dismiss(view, name) {
+  writeStore("localStorage", HINTS, [...seenHints().add(name)].join(","));
+  showHints(view);
+  repaint(view);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -1694,7 +1701,7 @@ function underPointer(view, pane, event) {
   if (view.options.view === "map") {
     const place = mapGeometry(view, pane);
     const query = Math.floor((y - place.top + place.down) / place.cell);
-    const key = Math.floor((x - place.left + place.sideways) / place.cell);
+    const key = Math.floor((x - place.left + place.sideways) / place.wide);
     const inside = query >= 0 && key >= 0 && query < pane.trace.size && key < pane.trace.size;
     return inside && x > place.left && y > place.top ? { query, key } : null;
   }
