@@ -6,6 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.shared.site import navigation
+
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 
 st.set_page_config(
@@ -17,8 +19,4 @@ st.set_page_config(
 st.html(ASSETS / "app.css")
 st.logo(str(ASSETS / "wordmark.svg"), size="large", link=None)
 
-navigation = st.navigation(
-    {"See": [st.Page("see/heads.py", title="Heads", default=True)]},
-    position="top",
-)
-navigation.run()
+st.navigation(navigation(), position="top").run()

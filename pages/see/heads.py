@@ -21,6 +21,7 @@ from attention.working import explain_cell
 from pages.shared.bar import Choice, settings_bar
 from pages.shared.errors import plain, show_error
 from pages.shared.exports import head_downloads
+from pages.shared.site import next_link
 from pages.shared.tables import table
 from pages.shared.viewer import head_viewer
 
@@ -37,8 +38,9 @@ def page() -> None:
         traced = default_engine().trace(_request(choice))
     except UserError as error:
         show_error(error)
-        return
-    _explore(traced.request, st.session_state["twin"], st.session_state.get("compare", ""))
+    else:
+        _explore(traced.request, st.session_state["twin"], st.session_state.get("compare", ""))
+    next_link("")
 
 
 def _request(choice: Choice) -> TraceRequest:

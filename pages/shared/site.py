@@ -1,0 +1,43 @@
+"""The pages in the lesson's order, in one table: the navigation and every "Next" link come from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+
+@dataclass(frozen=True)
+class SitePage:
+    """A page: its section in the navigation, its file beside entry.py, its title, its path (``""``: the first)."""
+
+    section: str
+    file: str
+    title: str
+    path: str
+    invites: str
+
+
+PAGES = (SitePage("See", "see/heads.py", "Heads", "", "see what every head looks at"),)
+
+
+def navigation() -> dict[str, list[st.Page]]:
+    """The sections for ``st.navigation``."""
+    sections: dict[str, list[st.Page]] = {}
+    for page in PAGES:
+        item = st.Page(page.file, title=page.title, url_path=page.path or None, default=not page.path)
+        sections.setdefault(page.section, []).append(item)
+    return sections
+
+
+def next_link(path: str) -> None:
+    """The link at the end of a page to the one after it; the last page has none."""
+    here = next(index for index, page in enumerate(PAGES) if page.path == path)
+    if here + 1 < len(PAGES):
+        following = PAGES[here + 1]
+        st.page_link(
+            following.file,
+            label=f"Next: {following.title}, {following.invites}",
+            icon=":material/arrow_forward:",
+            width="content",
+        )
