@@ -110,7 +110,7 @@ function adopt(view, scene) {
   if (before) carryOver(view, before, scene);
   else firstSelection(view, scene);
   clampSelection(view);
-  view.awaited = null;
+  fetchIfNeeded(view);
   view.dom.problem.hidden = true;
   view.dom.body.hidden = false;
   dressUp(view);
@@ -133,12 +133,15 @@ function firstSelection(view, scene) {
 function carryOver(view, before, scene) {
   const [layer, head, query] = scene.start;
   const [oldLayer, oldHead, oldQuery] = before.start;
+  const was = { ...view.at };
   const sameModel = before.main.model.id === scene.main.model.id;
   if (!sameModel || layer !== oldLayer || head !== oldHead) Object.assign(view.at, { layer, head });
   const sameText = before.main.text === scene.main.text;
   if (query !== oldQuery || before.main.size !== scene.main.size) view.at.query = query;
   if (!sameText) view.at.key = null;
-  if (!sameText || !sameModel) view.lock = null;
+  const stayed = ["layer", "head", "query"].every((name) => view.at[name] === was[name]);
+  if (!sameModel || !stayed) setLock(view, null);
+  else if (!sameText && view.lock) setLock(view, lockAt(view, { ...view.lock, key: null }));
 }
 
 function clampSelection(view) {
@@ -718,8 +721,7 @@ function dressPane(pane, trace, view) {
   const sameWords = pane.trace && pane.trace.size === trace.size;
   if (!sameWords) Object.assign(pane, { drawn: null, target: null });
   pane.trace = trace;
-  pane.words.forEach((node) => node.remove());
-  pane.words.clear();
+  clearWords(pane);
   pane.title.hidden = view.scene.traces.length < 2;
   pane.scroll.setAttribute(
     "aria-label",
@@ -807,7 +809,7 @@ function report(view, focus, row, key) {
     layer: focus.layer,
     head: focus.head,
     query: focus.query,
-    key,
+    key: row ? key : "",
     percent: row ? percent(row.weights[key]).replace(" %", "") : "",
     locked: String(Boolean(view.lock)),
     arcs: row ? strongest(row.weights, view.options.cut).length : 0,
@@ -820,13 +822,8 @@ function report(view, focus, row, key) {
 function paintHeadline(view, focus, row, key) {
   const { main } = view.scene;
   const { sentence, where, lock } = view.dom;
-  const value = row ? percent(row.weights[key]) : "…";
-  sentence.replaceChildren(
-    word(main.labels[focus.query], "hs-query"),
-    " looks at ",
-    word(main.labels[key], "hs-key"),
-    `: ${value}`,
-  );
+  const answer = row ? [word(main.labels[key], "hs-key"), `: ${percent(row.weights[key])}`] : ["…"];
+  sentence.replaceChildren(word(main.labels[focus.query], "hs-query"), " looks at ", ...answer);
   const hidden = row && view.options.hide ? ` · ${percent(row.hiddenShare)} of this row is hidden` : "";
   where.textContent = `Layer ${focus.layer}, head ${focus.head} (numbered from 0)${hidden}`;
   lock.hidden = !view.lock;
@@ -839,9 +836,9 @@ function speak(view) {
   const { main } = view.scene;
   const row = shownRow(view, main, focus.layer, focus.head, focus.query);
   const key = focus.key ?? row?.top ?? 0;
-  const value = row ? percent(row.weights[key]).replace("< 1 %", "under 1 percent").replace(" %", " percent") : "loading";
-  const words = `${main.labels[focus.query]} to ${main.labels[key]}`;
-  view.dom.spoken.textContent = `Layer ${focus.layer}, head ${focus.head}, ${words}, ${value}`;
+  const where = `Layer ${focus.layer}, head ${focus.head}, ${main.labels[focus.query]}`;
+  const value = row ? percent(row.weights[key]).replace("<", "under").replace("%", "percent") : "";
+  view.dom.spoken.textContent = row ? `${where} to ${main.labels[key]}, ${value}` : `${where}, loading`;
 }
 
 function paintCards(view, focus) {
@@ -1017,6 +1014,11 @@ function placeWords(view, pane, focus, row, place) {
   }
 }
 
+function clearWords(pane) {
+  pane.words.forEach((nodes) => nodes.forEach((node) => node.remove()));
+  pane.words.clear();
+}
+
 function mark(node, name, value) {
   if (value === null) delete node.dataset[name];
   else node.dataset[name] = value;
@@ -1151,8 +1153,7 @@ function paintMap(view, pane, focus, row) {
   const { trace } = pane;
   const side = place.cell * trace.size;
   const across = place.wide * trace.size;
-  pane.words.forEach((nodes) => nodes.forEach((node) => node.remove()));
-  pane.words.clear();
+  clearWords(pane);
   pane.drawn = pane.target = null;
   pane.spacer.style.width = `${place.left + across + 36}px`;
   pane.spacer.style.height = `${place.top + side + 8}px`;
@@ -1617,10 +1618,20 @@ function select(view, change, { locking = true } = {}) {
 }
 
 function lockHere(view) {
-  const { layer, head, query, key } = view.at;
-  const row = shownRow(view, view.scene.main, layer, head, query);
-  const lock = { layer, head, query, key: key ?? row?.top ?? null };
-  const same = view.lock && Object.keys(lock).every((name) => view.lock[name] === lock[name]);
+  setLock(view, lockAt(view, view.at));
+}
+
+/** The cell to lock: its own key, or the one looked at most. null outside of the sentence. */
+function lockAt(view, { layer, head, query, key }) {
+  const { main } = view.scene;
+  if (layer >= main.layers || head >= main.heads || query >= main.size) return null;
+  const row = shownRow(view, main, layer, head, query);
+  return { layer, head, query, key: key ?? row?.top ?? null };
+}
+
+/** Sent up only when it changed. */
+function setLock(view, lock) {
+  const same = lock && view.lock ? Object.keys(lock).every((name) => view.lock[name] === lock[name]) : lock === view.lock;
   view.lock = lock;
   if (!same) view.setState?.("lock", lock);
 }
@@ -1628,10 +1639,7 @@ function lockHere(view) {
 function release(view) {
   view.peek = null;
   view.at.key = null;
-  if (view.lock) {
-    view.lock = null;
-    view.setState?.("lock", null);
-  }
+  setLock(view, null);
   repaint(view);
 }
 
@@ -1648,7 +1656,7 @@ function fetchIfNeeded(view) {
   const { layer, head } = view.at;
   if (isLoaded(main, layer, head)) return;
   const layerIsHere = main.full.some(([sent]) => sent === layer);
-  const wanted = layerIsHere ? `${layer},${head}` : `${layer}`;
+  const wanted = `${layer},${layerIsHere ? head : "all"} of ${memoryKey(view.scene)}`;
   if (view.awaited === wanted) return;
   view.awaited = wanted;
   if (layerIsHere) view.ask?.("ask", { action: "head", layer, head });

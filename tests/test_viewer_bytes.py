@@ -241,6 +241,12 @@ def test_rows_without_numbers_neither_warn_nor_spread() -> None:
     assert np.isfinite(header["traces"][0]["resting"][0][0][0])
 
 
+def test_a_row_without_numbers_hides_no_neighbour_when_pooled() -> None:
+    weights = np.full((1, 1, 128, 128), 0.25, np.float32)
+    weights[0, 0, 4] = np.nan
+    assert np.all(max_pooled(weights) == 0.25)
+
+
 def test_twelve_heads_of_six_layers_at_512_tokens_take_well_under_a_second() -> None:
     trace = fake_trace(words(512), 6, 12)
     started = time.process_time()
