@@ -65,7 +65,7 @@ def sources_of(link: Link, chosen: Mask, source_shape: tuple[int, ...], allowed:
         elif link.gate == "row":
             return (chosen & ~allowed) | np.broadcast_to((chosen & allowed).any(-1, keepdims=True), chosen.shape)
         else:
-            return np.asarray(np.swapaxes(allowed, -1, -2).astype(int) @ chosen.astype(int) > 0)
+            return np.asarray(np.swapaxes(allowed, -1, -2).astype(np.float32) @ chosen.astype(np.float32) > 0)
     found = np.zeros(source_shape, bool)
     unused = set(range(chosen.ndim)) - {axis for rule in link.rules for axis in _axes_of(rule)}
     at = np.nonzero(chosen.any(axis=tuple(unused), keepdims=True))
@@ -85,7 +85,7 @@ def targets_of(link: Link, chosen: Mask, new_shape: tuple[int, ...], allowed: Ma
     if link.gate and allowed is not None and link.gate != "element":
         if link.gate == "row":
             return (chosen & ~allowed) | (chosen.any(-1, keepdims=True) & allowed)
-        return np.asarray(allowed.astype(int) @ chosen.astype(int) > 0)
+        return np.asarray(allowed.astype(np.float32) @ chosen.astype(np.float32) > 0)
     reached = np.zeros(new_shape, bool)
     summed = tuple(axis for axis, rule in enumerate(link.rules) if rule.kind == "all")
     at = np.nonzero(chosen.any(axis=summed, keepdims=True))

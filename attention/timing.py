@@ -604,7 +604,7 @@ def _dropout_stays() -> Trap:
     code = "one, weights = mha(x, x, x)\ntwo, _ = mha(x, x, x)"
     names, _ = _ran(start + code)
     apart = _apart(names["one"], names["two"])
-    largest = float(names["weights"].sum(-1).max())
+    largest = float(names["weights"].detach().sum(-1).max())
     calm, _ = _ran(f"{start}mha.eval()\n{code}")
     still = _apart(calm["one"], calm["two"])
     line = "F.scaled_dot_product_attention(q, k, v, dropout_p={0})"
