@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from attention.errors import UserError
 from attention.kv_config import read_shape
-from attention.kv_layers import KIND_WORDS, LayerSpec, heads_per_gpu, layer_token_bytes, precision
+from attention.kv_layers import KIND_WORDS, LayerKind, LayerSpec, heads_per_gpu, layer_token_bytes, precision
 from attention.kv_reader import MAX_TOKENS, shown
 from attention.kv_working import Factor, Working, WorkingLine
 from attention.layout import Rung
@@ -65,6 +65,25 @@ class KVCache:
             source_len=shape.source_len,
             reason=shape.reason,
         )
+
+    @classmethod
+    def from_sizes(
+        cls,
+        n_layers: int,
+        n_heads: int,
+        n_kv_heads: int,
+        d_head: int,
+        window: int | None = None,
+        d_latent: int | None = None,
+        d_rope: int = 0,
+    ) -> KVCache:
+        """A cache from plain sizes, every layer alike; ``d_latent`` makes it MLA. Raises UserError like a config."""
+        sizes = {"num_hidden_layers": n_layers, "num_attention_heads": n_heads, "head_dim": d_head}
+        cache = cls.from_config(
+            {"model_type": "mistral", **sizes, "num_key_value_heads": n_kv_heads, "sliding_window": window},
+            "your model",
+        )
+        return cache if d_latent is None else cache.as_if("MLA", d_latent=d_latent, d_rope=d_rope)
 
     @cached_property
     def groups(self) -> tuple[tuple[LayerSpec, int], ...]:
@@ -247,6 +266,16 @@ class KVCache:
             layers = tuple(_heads_of(layer, wanted or 0) for layer in self.layers)
         return replace(self, layers=layers)
 
+    def without_windows(self) -> KVCache:
+        """The same model with every window and chunk opened: all its attention layers keep every token."""
+        return replace(
+            self,
+            layers=tuple(
+                layer if layer.window is None else replace(layer, kind=_open(layer), window=None)
+                for layer in self.layers
+            ),
+        )
+
     def per_head(self) -> KVCache:
         """An MLA model cached as keys and values per head, RoPE part included: what transformers did before 5.18."""
         return replace(
@@ -258,6 +287,10 @@ class KVCache:
         )
 
 
+def _open(layer: LayerSpec) -> LayerKind:
+    return "latent" if layer.kind == "latent" else "full"
+
+
 def _heads_of(layer: LayerSpec, n_kv_heads: int) -> LayerSpec:
     if not layer.caches_tokens:
         return layer
@@ -265,7 +298,7 @@ def _heads_of(layer: LayerSpec, n_kv_heads: int) -> LayerSpec:
         return replace(layer, n_kv_heads=n_kv_heads)
     return replace(
         layer,
-        kind="full",
+        kind="full" if layer.window is None else "window",
         n_kv_heads=n_kv_heads,
         d_key=layer.d_key - layer.d_rope,
         d_latent=0,

@@ -35,7 +35,7 @@ _SOURCE = ("max_source_positions", "max_encoder_position_embeddings", "n_positio
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 _NULL_MEANS_NONE = ("sliding_window", "attention_chunk_size")
 _FALCON = ("falcon", "RefinedWeb", "RefinedWebModel")
-_ENCODER_REASON = (
+ENCODER_REASON = (
     "An encoder reads the whole text at once and writes nothing, so it keeps no keys and values for a next token."
 )
 
@@ -356,7 +356,7 @@ def _encoder(config: ConfigReader) -> ModelShape:
         (none,) * n_layers,
         n_heads,
         trained_context=config.optional(*_CONTEXT),
-        reason=_ENCODER_REASON,
+        reason=ENCODER_REASON,
     )
 
 
