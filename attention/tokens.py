@@ -34,10 +34,11 @@ ENCODER, DECODER = "encoder", "decoder"
 _NOT_TEXT = regex.compile(r"[\p{Cc}\p{Cs}--\n\t]", regex.V1)
 _LONE_SURROGATE = regex.compile(r"\p{Cs}")
 _GRAPHEME = regex.compile(r"\X")
-# A word: word characters with apostrophes, hyphens or joiners only inside. Han and Hiragana are
-# written without spaces, so each of their characters stands alone, as BERT's own splitter does it.
+# A word: word characters (Unicode counts the joiners of Arabic and Indic script among them), with apostrophes
+# or hyphens only inside. Han and Hiragana are written without spaces, so each of their characters stands
+# alone, as BERT's own splitter does it.
 _WORD_CHAR = r"[[\w\p{M}]--[\p{Han}\p{Hiragana}]]"
-_UNIT = regex.compile(rf"\s+|{_WORD_CHAR}+(?:['’\-‐‑\u200c\u200d]+{_WORD_CHAR}+)*|\X", regex.V1)
+_UNIT = regex.compile(rf"\s+|{_WORD_CHAR}+(?:['’\-‐‑]{_WORD_CHAR}+)*|\X", regex.V1)
 _INVISIBLE = regex.compile(
     r"[\p{Default_Ignorable_Code_Point}\p{Cc}\p{Cs}\p{Z}\p{Noncharacter_Code_Point}⠀\ufff9-\ufffb]"
 )

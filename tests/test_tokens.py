@@ -257,6 +257,9 @@ SMOLLM_LABELS = [
     ("a café cafe\u0301", ["a", "café", "ca", "·f e\u0301 1/3", "·e\u0301 2/3", "·e\u0301 3/3"]),
     ("中文字", ["中", "文", "字"]),
     ("Ġ ## ▁", ["Ġ 1/2", "Ġ 2/2", "##", "▁ 1/2", "▁ 2/2"]),
+    ("\u0301x", ["◌\u0301 1/2", "◌\u0301 2/2", "·x"]),
+    ("ی\u200cx", ["ی\u200c 1/3", "ی\u200c 2/3", "ی\u200c 3/3", "·x"]),
+    ("b\u200dx", ["b‹U+200D› 1/3", "b‹U+200D› 2/3", "b‹U+200D› 3/3", "·x"]),
     ("[CLS] <s>", ["[", "CL", "·S", "]", "<", "s", ">"]),
     ("a <|im_start|>b", ["a", "␣", "<|im_start|>", "b"]),
 ]
@@ -274,6 +277,7 @@ MINILM_LABELS = [
     (f"see {RAINBOW} {FAMILY}", ["see", RAINBOW, FAMILY]),
     ("a [CLS] <|im_start|>", ["a", "[CLS]", "<", "|", "im", "·_", "·start", "|", ">"]),
     ("a\u200bb c", ["a‹U+200B›b", "c"]),
+    ("\u0301abc", ["abc"]),  # the tokenizer drops the accent, so no earlier token is continued
     ("你好吗", ["你", "好", "吗"]),
     ("می‌خواهم", ["م", "·ی", "·خ", "·و", "·ا", "·ه", "·م"]),
 ]
@@ -282,6 +286,16 @@ MINILM_LABELS = [
 @pytest.mark.parametrize(("text", "expected"), MINILM_LABELS)
 def test_minilm_labels(minilm: LoadedModel, text: str, expected: list[str]) -> None:
     assert labels(encode(minilm.tokenizer, text)) == ["[CLS]", *expected, "[SEP]"]
+
+
+def test_only_one_leading_space_is_implied() -> None:
+    vocabulary = {"Ġ": 0, "Ċ": 1, "a": 2, "ĠĠ": 3, "ĠĠa": 4, "ĊĠ": 5, "ĊĠa": 6, "Ġa": 7}
+    backend = Tokenizer(models.BPE(vocabulary, [("Ġ", "Ġ"), ("ĠĠ", "a"), ("Ċ", "Ġ"), ("ĊĠ", "a"), ("Ġ", "a")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    for text, label in (("  a", "␣a"), ("\n a", "⏎␣a"), (" a", "a"), ("  ", "␣␣")):
+        (token,) = encode(wrap(backend), text).tokens
+        assert (token.text, token.label, token.word) == (text, label, 0)
 
 
 @pytest.mark.parametrize("emoji", ["🙂", RAINBOW, FAMILY, FLAG, THUMB, "1️⃣", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "ก็", "한"])
@@ -415,6 +429,8 @@ def test_a_pair_has_two_segments_and_one_count_of_words(minilm: LoadedModel) -> 
     assert labels(encoded) == ["[CLS]", "the", "cats", "[SEP]", "cats", "play", ".", "[SEP]"]
     assert [token.segment for token in encoded.tokens] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert [token.word for token in encoded.tokens] == [None, 0, 1, None, 2, 3, 4, None]
+    twice = encode(minilm.tokenizer, "the cats", pair="the cats").tokens
+    assert [token.word for token in twice] == [None, 0, 1, None, 2, 3, None]
     assert encoded.tokens[4].start == 0
     own = minilm.tokenizer("the cats", "cats play.")
     assert list(encoded.ids) == own["input_ids"]
@@ -554,6 +570,13 @@ def test_the_tokenizers_own_settings_are_neither_used_nor_changed() -> None:
     assert (tokenizer.backend_tokenizer.truncation, tokenizer.backend_tokenizer.padding) == before
 
 
+def test_a_tokenizer_told_to_split_special_tokens_does() -> None:
+    backend = SMALL["byte-level"].backend_tokenizer
+    splitting = wrap(Tokenizer.from_str(backend.to_str()), eos_token="<|endoftext|>", split_special_tokens=True)
+    assert encode(SMALL["byte-level"], "<|endoftext|>").tokens[0].special
+    assert not any(token.special for token in encode(splitting, "<|endoftext|>").tokens)
+
+
 def test_a_token_added_later_is_seen() -> None:
     tokenizer = byte_level()
     assert len(encode(tokenizer, "zzqzz").ids) == 5
@@ -593,10 +616,14 @@ def test_threads_never_see_each_others_truncation() -> None:
 def test_a_tokenizer_first_used_by_many_threads_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = byte_level()
     calls: list[int] = []
+    second_call = threading.Event()
     read = tokens_module._read
 
     def counted(given: Any) -> Any:
         calls.append(1)
+        if len(calls) > 1:
+            second_call.set()
+        second_call.wait(timeout=0.3)  # long enough for another thread to come in, were it let in
         return read(given)
 
     monkeypatch.setattr(tokens_module, "_read", counted)
