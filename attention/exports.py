@@ -12,15 +12,15 @@ import numpy as np
 
 from attention.tracing import AttentionTrace
 
-# A cell that begins so is run as a formula by spreadsheets.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-
 
 def head_csv(traced: AttentionTrace, layer: int, head: int) -> str:
-    """One head as a table: first column the query words, first row the key words, weights with nine digits."""
+    """One head as a table: first column the query words, first row the key words, weights with nine digits.
+
+    Every word stands behind its number, so no spreadsheet takes one that begins with = or @ for a formula.
+    """
     out = io.StringIO()
     writer = csv.writer(out)
-    labels = [_cell(f"{index}: {token.label}") for index, token in enumerate(traced.tokens)]
+    labels = [f"{index}: {token.label}" for index, token in enumerate(traced.tokens)]
     writer.writerow([f"layer {layer} head {head}: query \\ key", *labels])
     for label, row in zip(labels, traced.weights[layer, head], strict=True):
         writer.writerow([label, *(f"{weight:.9g}" for weight in row)])
@@ -66,7 +66,3 @@ def _npz(**arrays: np.ndarray) -> bytes:
     out = io.BytesIO()
     np.savez_compressed(out, allow_pickle=False, **arrays)
     return out.getvalue()
-
-
-def _cell(text: str) -> str:
-    return "'" + text if text.startswith(_FORMULA_STARTS) else text

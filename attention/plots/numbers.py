@@ -16,5 +16,6 @@ def bytes_text(count: float) -> str:
     """Bytes in the largest binary unit that leaves a number of at least 1: ``22.5 KiB``, ``16 GiB``."""
     for unit, size in _UNITS:
         if count >= size:
-            return f"{count / size:.4g} {unit}"
+            amount = count / size
+            return f"{amount:,.0f} {unit}" if amount >= 1000 else f"{amount:.4g} {unit}"
     return f"{count:.0f} B"

@@ -116,5 +116,5 @@ def _query_showing(traced: AttentionTrace, job: Job) -> int:
         if token.label.lower() not in job.not_shown_by and token.label.isalnum()
     ]
     strongest = links.max(axis=-1)
-    candidates = _rows_of(traced, job) or about or list(range(len(strongest)))
+    candidates = _rows_of(traced, job) or about or np.flatnonzero(~special).tolist() or list(range(len(special)))
     return max(candidates, key=lambda row: float(strongest[row]))
