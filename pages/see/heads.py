@@ -32,19 +32,23 @@ TABS = ("Exact weights", "Why this number?", "Averages", "Two sentences", "Words
 def page() -> None:
     """The page from top to bottom."""
     st.html("<h1 class='hs-only-spoken'>Attention heads of a real model</h1>")
-    choice = settings_bar()
     _expert_settings()
     try:
-        traced = default_engine().trace(_request(choice))
+        traced = default_engine().trace(_request(settings_bar()))
     except UserError as error:
         show_error(error)
     else:
-        _explore(traced.request, st.session_state["twin"], st.session_state.get("compare", ""))
+        _explore(traced.request, st.session_state["twin"], _second_text())
     next_link("")
 
 
 def _request(choice: Choice) -> TraceRequest:
     return TraceRequest(choice.model, choice.text, start=choice.start)
+
+
+def _second_text() -> str:
+    """The sentence to compare with; a link's until its box, which lies in a tab, has been drawn once."""
+    return str(st.session_state.get("compare", st.query_params.get("compare", "")) or "")
 
 
 def _expert_settings() -> None:
@@ -72,11 +76,11 @@ def _explore(request: TraceRequest, twin: bool, compare: str) -> None:
     try:
         traced = engine.trace(request)
         checks = (*traced.checks, engine.verify(request))
-        second = engine.trace(replace(request, text=compare)) if compare.strip() and not twin else None
         other = engine.trace(replace(request, model=request.model + UNTRAINED)) if twin else None
     except UserError as error:
         show_error(error)
         return
+    second = None if twin else _compared(request, compare)
     wanted = st.session_state.get(VIEWER, {}).get("layer")
     scene = heads_scene(
         traced,
@@ -92,6 +96,16 @@ def _explore(request: TraceRequest, twin: bool, compare: str) -> None:
     assert scene.start is not None
     cell = cell_from(traced, result.lock, st.query_params, scene.start)
     _details(traced, cell, scene, checks)
+
+
+def _compared(request: TraceRequest, text: str) -> AttentionTrace | None:
+    """The second sentence's trace; none for a text that cannot be traced, about which its own tab says why."""
+    if not text.strip():
+        return None
+    try:
+        return default_engine().trace(replace(request, text=text))
+    except UserError:
+        return None
 
 
 def _answer() -> None:
@@ -202,6 +216,7 @@ def _two_sentences(traced: AttentionTrace, layer: int, head: int) -> None:
     second = st.session_state.get("compare", "").strip()
     if not second:
         return
+    default_engine().trace(replace(traced.request, text=second))  # says what is wrong with a text nobody can read
     if traced.model.kind == "encoder":
         pair = default_engine().trace(replace(traced.request, pair=second))
         st.caption("Read as one pair, the two sentences look at each other: four blocks.")
