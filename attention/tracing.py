@@ -410,8 +410,11 @@ def self_checks(traced: AttentionTrace) -> tuple[Check, ...]:
         if part.size:
             over = part - 1 if traced.sink_logits else np.abs(part - 1)
             off = float(np.maximum(off, over.max()))  # unlike max(), keeps a NaN
-        if not traced.masks[kind].all():
-            leak = max(leak, float(traced.weights[layers][..., ~traced.masks[kind]].max()))
+        hidden = ~traced.masks[kind]
+        if hidden.any():
+            # Layer by layer and in place: a copy of all hidden cells would be half as large as the trace.
+            leaks = [traced.weights[layer].max(where=hidden, initial=0.0) for layer in layers]
+            leak = float(np.maximum(leak, np.max(leaks)))
     finite = bool(np.isfinite(sums).all())
     sums_meaning = (
         "This model has learned sinks outside the text, so rows sum to at most 1."
