@@ -26,6 +26,8 @@ const SCALES = {
 };
 const DEFAULTS = { scale: "linear", hide: false, renorm: false, cut: 70, view: "arcs" };
 const EASE_MS = 150;
+// Percent of the value colour in the recipe's segments, strongest first; each reads at 4.5 : 1 with its text.
+const SHADES = { light: [100, 58, 46, 36, 28, 22], dark: [100, 72, 44, 34, 28, 22] };
 
 /**
  * Draws, or redraws, the viewer in component.parentElement; returns the clean-up.
@@ -95,6 +97,7 @@ function receive(view, data) {
 }
 
 function showProblem(view, sentence) {
+  view.message = null;
   view.dom.problem.textContent = sentence;
   view.dom.problem.hidden = false;
   view.dom.body.hidden = true;
@@ -510,7 +513,12 @@ function buildHeadPanel(view, dom) {
     Object.entries(SCALES).map(([value, { label }]) => el("option", { value, text: label })),
   );
   dom.scale.addEventListener("change", () => setOption(view, "scale", dom.scale.value));
-  dom.cutLabel = el("label", {}, [el("span", { text: "Strongest arcs covering" }), dom.cut, dom.cutOut]);
+  dom.cutLabel = el("label", {}, [
+    el("span", { className: "hs-long", text: "Strongest arcs covering" }),
+    el("span", { className: "hs-short", text: "Arcs covering" }),
+    dom.cut,
+    dom.cutOut,
+  ]);
   dom.legendEnd = el("span");
   dom.legendStart = el("span");
   dom.legend = el("span", { className: "hs-legend" }, [dom.legendStart, el("i"), dom.legendEnd]);
@@ -519,7 +527,7 @@ function buildHeadPanel(view, dom) {
   dom.wait = el("p", { className: "hs-wait", role: "status", hidden: true });
   dom.stage = el("div", { className: "hs-panel hs-c" }, [
     el("span", { className: "hs-switch", role: "group", "aria-label": "Picture" }, Object.values(dom.views)),
-    el("div", { className: "hs-bar hs-choices" }, [dom.cutLabel, el("span", { className: "hs-space" }), dom.legend, dom.scale]),
+    el("div", { className: "hs-bar hs-choices" }, [dom.cutLabel, dom.legend, dom.scale]),
     dom.table,
     dom.panes,
     dom.tableBox,
@@ -758,11 +766,12 @@ function readPalette(view) {
   for (let step = 0; step < 256; step += 1) {
     const at = (step / 255) * 4;
     const low = Math.min(3, Math.floor(at));
-    const [red, green, blue] = stops[low].map((from, part) => Math.round(from + (stops[low + 1][part] - from) * (at - low)));
+    const mix = (from, part) => Math.round(from + (stops[low + 1][part] - from) * (at - low));
+    const [red, green, blue] = stops[low].map(mix);
     scale[step] = (255 << 24) | (blue << 16) | (green << 8) | red;
     css.push(`rgb(${red} ${green} ${blue})`);
   }
-  const names = ["query", "key", "key-fill", "key-tint", "query-tint", "value", "text", "muted", "line", "void", "ground"];
+  const names = ["query", "key", "key-fill", "text", "muted", "line", "void"];
   const inks = Object.fromEntries(names.map((name) => [name, read(name)]));
   const groups = ["a", "b", "c"].map((letter) => read(`group-${letter}`));
   return { scale, css, inks, groups, font: style.fontFamily };
@@ -859,7 +868,9 @@ function swipeTo(cards, node) {
 function paintControls(view, focus, row) {
   const { dom, options } = view;
   const { main } = view.scene;
-  for (const [name, node] of Object.entries(dom.views)) node.setAttribute("aria-pressed", String(options.view === name));
+  for (const [name, node] of Object.entries(dom.views)) {
+    node.setAttribute("aria-pressed", String(options.view === name));
+  }
   dom.cutLabel.hidden = options.view === "map";
   dom.cut.value = options.cut;
   dom.cutOut.textContent = `${options.cut} %`;
@@ -872,8 +883,8 @@ function paintControls(view, focus, row) {
   dom.layerName.textContent = `Layer ${focus.layer}`;
   paintResting(view, focus);
   paintWait(view, focus, row);
-  const count = `${main.layers} layers of ${main.heads} heads`;
-  dom.grid.setAttribute("aria-label", `Small maps of all heads, ${count}; layer ${focus.layer}, head ${focus.head} chosen`);
+  const all = `Small maps of all heads, ${main.layers} layers of ${main.heads}`;
+  dom.grid.setAttribute("aria-label", `${all}; layer ${focus.layer}, head ${focus.head} chosen`);
 }
 
 function paintResting(view, focus) {
@@ -944,9 +955,8 @@ function paintPaneTitle(view, pane, focus, row) {
   const comparing = view.scene.second.role === "compare";
   const name = comparing ? trace.text : names[trace.role];
   const key = focus.key ?? row?.top ?? 0;
-  const fact = row
-    ? [word(trace.labels[focus.query], "hs-query"), " → ", word(trace.labels[key], "hs-key"), ` ${percent(row.weights[key])}`]
-    : [];
+  const link = [word(trace.labels[focus.query], "hs-query"), " → ", word(trace.labels[key], "hs-key")];
+  const fact = row ? [...link, ` ${percent(row.weights[key])}`] : [];
   pane.title.title = name;
   pane.title.replaceChildren(...fact, el("span", { className: "hs-small", text: ` · ${name}`, dir: "auto" }));
 }
@@ -961,9 +971,10 @@ function arcsGeometry(view, pane) {
   const from = Math.round(width * (narrow ? 0.33 : 0.29));
   const to = Math.round(width * (narrow ? 0.56 : 0.57));
   const bars = Math.round(width * (narrow ? 0.84 : 0.77));
-  const first = Math.max(0, Math.floor(pane.scroll.scrollTop / rowHeight) - 1);
-  const last = Math.min(pane.trace.size - 1, Math.ceil((pane.scroll.scrollTop + height) / rowHeight));
-  const middle = (index) => (index + 0.5) * rowHeight - pane.scroll.scrollTop;
+  const { scrollTop } = pane.scroll; // read once: after a change of style each reading lays the page out anew
+  const first = Math.max(0, Math.floor(scrollTop / rowHeight) - 1);
+  const last = Math.min(pane.trace.size - 1, Math.ceil((scrollTop + height) / rowHeight));
+  const middle = (index) => (index + 0.5) * rowHeight - scrollTop;
   return { width, height, rowHeight, from, to, bars, narrow, first, last, middle };
 }
 
@@ -1004,8 +1015,10 @@ function placeWords(view, pane, focus, row, place) {
     const top = `${index * place.rowHeight + 1}px`;
     const height = `${place.rowHeight - 2}px`;
     const shared = { top, height, lineHeight: height, fontSize: `${clamp(place.rowHeight * 0.46, 14, 18)}px` };
-    Object.assign(queryWord.style, shared, { right: `${place.width - place.from + 2}px`, maxWidth: `${place.from - 6}px` });
-    Object.assign(keyWord.style, shared, { left: `${place.to + 2}px`, maxWidth: `${place.bars - place.to - 8}px` });
+    const onTheRight = { right: `${place.width - place.from + 2}px`, maxWidth: `${place.from - 6}px` };
+    const onTheLeft = { left: `${place.to + 2}px`, maxWidth: `${place.bars - place.to - 8}px` };
+    Object.assign(queryWord.style, shared, onTheRight);
+    Object.assign(keyWord.style, shared, onTheLeft);
     mark(queryWord, "on", index === focus.query ? "query" : null);
     const chosen = focus.key ?? row?.top;
     mark(keyWord, "on", row && index === chosen ? "top" : targets.has(index) ? "target" : null);
@@ -1104,7 +1117,8 @@ function paintFocusedRow(view, pane, place, context) {
   const order = [...arcs.keys()].filter((key) => arcs[key] > 0.002).sort((one, other) => arcs[one] - arcs[other]);
   for (const key of order) {
     context.globalAlpha = 0.45 + 0.5 * Math.sqrt(arcs[key]);
-    drawArc(context, place, place.middle(query), place.middle(key), 1.2 + Math.min(11, place.rowHeight * 0.3) * arcs[key]);
+    const thickness = 1.2 + Math.min(11, place.rowHeight * 0.3) * arcs[key];
+    drawArc(context, place, place.middle(query), place.middle(key), thickness);
   }
   context.globalAlpha = 1;
   paintBars(view, pane, place, context, arcs, weights);
@@ -1265,6 +1279,7 @@ function gridGeometry(view) {
   const width = gridScroll.clientWidth;
   if (root.dataset.size === "phone") return phoneGrid(view, main, width);
   const height = gridScroll.clientHeight;
+  const { scrollTop, scrollLeft } = gridScroll;
   const left = 52;
   const top = 20;
   const gap = 5;
@@ -1278,15 +1293,15 @@ function gridGeometry(view) {
     spanX: across,
     fullWidth: left + across * main.heads,
     fullHeight: step * main.layers + top,
-    firstLayer: Math.floor(gridScroll.scrollTop / step),
-    lastLayer: Math.min(main.layers - 1, Math.floor((gridScroll.scrollTop + height - top) / step)),
+    firstLayer: Math.floor(scrollTop / step),
+    lastLayer: Math.min(main.layers - 1, Math.floor((scrollTop + height - top) / step)),
     at: (layer, head) => [
-      left + head * across + (across - wide) / 2 - gridScroll.scrollLeft,
-      layer * step + gap / 2 - gridScroll.scrollTop,
+      left + head * across + (across - wide) / 2 - scrollLeft,
+      layer * step + gap / 2 - scrollTop,
     ],
     find: (x, y) => ({
-      layer: Math.floor((y + gridScroll.scrollTop) / step),
-      head: Math.floor((x - left + gridScroll.scrollLeft) / across),
+      layer: Math.floor((y + scrollTop) / step),
+      head: Math.floor((x - left + scrollLeft) / across),
     }),
   };
 }
@@ -1388,14 +1403,14 @@ function paintLayerName(view, place, context, layer, chosen) {
 
 function paintThumb(view, main, place, context, layer, head) {
   const [x, y] = place.at(layer, head);
-  context.fillStyle = view.palette.inks.void;
+  const { line, void: blank } = view.palette.inks;
+  context.fillStyle = line;
+  context.fillRect(x - 1, y - 1, place.wide + 2, place.cell + 2);
+  context.fillStyle = blank;
   context.fillRect(x, y, place.wide, place.cell);
   const thumb = thumbOf(view, main, layer, head);
   context.imageSmoothingEnabled = thumb.width > place.cell;
   context.drawImage(thumb, x, y, place.wide, place.cell);
-  context.strokeStyle = view.palette.inks.line;
-  context.lineWidth = 1;
-  context.strokeRect(x - 0.5, y - 0.5, place.wide + 1, place.cell + 1);
 }
 
 function outline(context, place, { layer, head }, ink, width, room) {
@@ -1502,12 +1517,12 @@ function recipe(trace, row) {
 
 function segment(view, { weight, name }, index, width) {
   const dark = isDarkNow(view);
-  const strength = name === "rest" ? 14 : Math.max(26, 100 - index * 18);
+  const shades = SHADES[dark ? "dark" : "light"];
+  const strength = name === "rest" ? 12 : shades[Math.min(index, shades.length - 1)];
   const node = el("span", { text: `${fraction(weight)} ${name}`, dir: "auto", title: `${fraction(weight)} ${name}` });
   node.style.width = `${weight * 100}%`;
   node.style.background = `color-mix(in srgb, var(--hs-value) ${strength}%, var(--hs-ground))`;
-  const onStrong = dark ? strength > 60 : strength > 80;
-  node.style.color = onStrong ? (dark ? "#0e1117" : "#ffffff") : "var(--hs-text)";
+  node.style.color = strength > 70 ? (dark ? "#0e1117" : "#ffffff") : "var(--hs-text)";
   const room = weight * width - 14;
   if (room < 7 * node.textContent.length) node.textContent = room < 24 ? "" : fraction(weight);
   return node;
@@ -1631,7 +1646,8 @@ function lockAt(view, { layer, head, query, key }) {
 
 /** Sent up only when it changed. */
 function setLock(view, lock) {
-  const same = lock && view.lock ? Object.keys(lock).every((name) => view.lock[name] === lock[name]) : lock === view.lock;
+  const names = ["layer", "head", "query", "key"];
+  const same = names.every((name) => view.lock?.[name] === lock?.[name]);
   view.lock = lock;
   if (!same) view.setState?.("lock", lock);
 }
