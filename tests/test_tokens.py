@@ -383,6 +383,12 @@ def test_special_comes_from_the_tokenizer_not_from_the_spelling(minilm: LoadedMo
     assert in_smollm == {"[": False, "CL": False, "S": False, "]": False, "<|im_start|>": True, "<repo_name>": True}
 
 
+def test_a_role_given_to_a_plain_token_makes_it_special() -> None:
+    tokenizer = byte_level()
+    tokenizer.pad_token = "!"
+    assert [token.special for token in encode(tokenizer, "a!").tokens] == [False, True]
+
+
 def test_a_word_the_vocabulary_lacks_is_no_special_token(minilm: LoadedModel) -> None:
     _, emoji, written, _ = encode(minilm.tokenizer, "🙂 [UNK]").tokens
     assert (emoji.raw, emoji.label, emoji.special, emoji.word) == ("[UNK]", "🙂", False, 0)
