@@ -563,7 +563,7 @@ def _numbers(name: str, value: ArrayLike) -> Array:
         return array.astype(np.float64)
     if not np.isfinite(array).all():
         raise UserError(f"{name} holds NaN or infinite values.", "It must be finite.", f"Look at how {name} was made.")
-    return array.astype(np.float32) if array.dtype.itemsize < 4 else array.astype(np.result_type(array, np.float32))
+    return array.astype(np.float32) if array.dtype.itemsize < 4 else array
 
 
 def _check_names(names: set[str]) -> None:

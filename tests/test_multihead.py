@@ -8,6 +8,7 @@ import subprocess
 import sys
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from attention.errors import UserError
 from attention.layout import HeadLayout
+from attention.models import LoadedModel
 from attention.multihead import (
     Place,
     Sizes,
@@ -183,6 +185,21 @@ def test_a_query_that_may_look_at_nothing_gets_zeros_and_a_note() -> None:
     (note,) = trace.notes
     assert "query 3" in note
     assert "6 rows" in note
+
+
+def test_scores_in_the_thousands_do_not_overflow() -> None:
+    x, weights = random_inputs(HeadLayout(8, 2, 2), 4)
+    trace = multi_head_attention(x * 30, weights, HeadLayout(8, 2, 2))
+    assert np.abs(trace.scores).max() > 1000  # e to the 1000th is infinite
+    expected = sdpa_output(x * 30, weights, HeadLayout(8, 2, 2), False)
+    np.testing.assert_allclose(trace.output, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    x, weights = random_inputs(HeadLayout(8, 2, 2), 4)
+    halves = {name: array.astype(np.float16) for name, array in weights.items()}
+    trace = multi_head_attention(x.astype(np.float16), halves, HeadLayout(8, 2, 2))
+    assert {step.array.dtype for step in trace.steps} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize("biases", [False, True])
@@ -888,9 +905,71 @@ for name in ("torch", "streamlit", "plotly", "transformers", "einops", "pandas",
     sys.modules[name] = None  # importing it now raises ImportError
 import attention.{module}
 from attention.layout import HeadLayout
+from attention.models import LoadedModel
 from attention.multihead import multi_head_attention, random_inputs
 x, weights = random_inputs(HeadLayout(8, 4, 2), 3)
 print(multi_head_attention(x, weights, HeadLayout(8, 4, 2), causal=True).output.shape)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.stdout.strip() == "(3, 8)", done.stderr
+
+
+# ---- every layer of the two real models
+
+
+def seen_inside(loaded: LoadedModel, modules: list[torch.nn.Module], sentence: str) -> list[tuple[Any, Any, Any]]:
+    """What went into and came out of each module while the model read a sentence."""
+    seen: list[tuple[Any, Any, Any]] = []
+    hooks = [
+        module.register_forward_hook(
+            lambda _module, given, named, made: seen.append((given, named, made)), with_kwargs=True
+        )
+        for module in modules
+    ]
+    try:
+        with torch.inference_mode():
+            loaded.model(**loaded.tokenizer(sentence, return_tensors="pt"))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert len(seen) == len(modules)
+    return seen
+
+
+def projections(linears: dict[str, torch.nn.Linear]) -> dict[str, np.ndarray]:
+    weights = {f"W_{letter}": linear.weight.detach().double().numpy().T for letter, linear in linears.items()}
+    return weights | {
+        f"b_{letter}": linear.bias.detach().double().numpy()
+        for letter, linear in linears.items()
+        if linear.bias is not None
+    }
+
+
+def test_every_layer_of_minilm_is_reproduced(minilm: LoadedModel) -> None:
+    layers = [layer.attention for layer in minilm.model.encoder.layer]
+    assert len(layers) == 6
+    inside = seen_inside(minilm, [layer.self for layer in layers], "Alice fed the cats because they were hungry.")
+    after = seen_inside(
+        minilm, [layer.output.dense for layer in layers], "Alice fed the cats because they were hungry."
+    )
+    for layer, (given_in, named, _), (_, _, expected) in zip(layers, inside, after, strict=True):
+        hidden = (given_in[0] if given_in else named["hidden_states"]).numpy()
+        own = layer.self
+        linears = {"q": own.query, "k": own.key, "v": own.value, "o": layer.output.dense}
+        trace = multi_head_attention(hidden, projections(linears), HeadLayout(384, 12, 12))
+        np.testing.assert_allclose(trace.output, expected.numpy(), rtol=0, atol=1e-5)
+        assert np.abs(expected.numpy()).max() > 0.1
+
+
+def test_every_layer_of_smollm_is_reproduced(smollm: LoadedModel) -> None:
+    layers = [layer.self_attn for layer in smollm.model.model.layers]
+    assert len(layers) == 30
+    for own, (given_in, named, made) in zip(
+        layers, seen_inside(smollm, layers, "Alice fed the cats because they were hungry."), strict=True
+    ):
+        hidden = (given_in[0] if given_in else named["hidden_states"]).numpy()
+        cos, sin = (table.numpy() for table in named["position_embeddings"])
+        linears = {"q": own.q_proj, "k": own.k_proj, "v": own.v_proj, "o": own.o_proj}
+        trace = multi_head_attention(hidden, projections(linears), HeadLayout(576, 9, 3), causal=True, rope=(cos, sin))
+        scale = max(1.0, float(made[0].abs().max()))
+        np.testing.assert_allclose(trace.output / scale, made[0].numpy() / scale, rtol=0, atol=1e-5)
