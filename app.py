@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import streamlit as st
 
+from attention import preload
+
 log = logging.getLogger("headscope")
 SORRY = "Something went wrong on our side. Your text is kept; change it or reload the page."
-
-
-def preload() -> None:
-    """Load the bundled models before anyone asks, so that no visitor waits for the first import."""
-    from attention.engine import default_engine
-    from attention.errors import UserError
-
-    for model_id in default_engine().models():
-        try:
-            default_engine().model(model_id)
-        except UserError as error:
-            log.warning("preload: %s", error)
 
 
 @asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Start the preload beside the server, which answers at once."""
-    threading.Thread(target=preload, name="preload", daemon=True).start()
+    preload.start()
     yield
 
 

@@ -14,7 +14,7 @@ _HOME = {
     "Settings": "settings",
     "HeadLayout": "layout",
     "LoadedModel": "models",
-    "list_models": "models",
+    "list_models": "model_facts",
     "load_model": "models",
     "untrained_twin": "models",
     "ShareKV": "sharing",

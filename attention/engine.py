@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from attention.models import LoadedModel, list_models, load_model
+from attention.model_facts import list_models
+from attention.models import LoadedModel, load_model
 from attention.settings import settings
 from attention.tracing import AttentionTrace, Check, TraceRequest, trace
 

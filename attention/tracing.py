@@ -15,7 +15,8 @@ import torch
 from attention import kernel
 from attention.errors import UserError
 from attention.layout import HeadLayout
-from attention.models import LoadedModel, ModelCard, load_model, positions_before_text
+from attention.model_facts import ModelCard
+from attention.models import LoadedModel, load_model, positions_before_text
 from attention.settings import settings
 from attention.sharing import WhatIf, as_what_ifs
 from attention.tokens import Encoded, Token, clean_text, encode

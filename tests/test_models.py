@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
 
 from attention import UserError, list_models, load_model, models, trace, weights_cache
-from attention.models import UNTRAINED, LoadedModel, check_size, title_of
+from attention.model_facts import UNTRAINED, title_of
+from attention.models import LoadedModel, check_size
 from attention.settings import Settings, settings_from
 from tests.tiny_models import SENTENCE, random_module, save_tiny, tiny, tiny_config, tiny_tokenizer
 

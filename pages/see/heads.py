@@ -1,54 +1,30 @@
-"""Heads: one sentence through a real model, every head's weights, one word changed and an arrow moves."""
+"""Heads: one sentence through a real model, every head's weights, one word changed and an arrow moves.
+
+Imports nothing heavy: on a cold server the first picture shows while torch and the models load.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import streamlit as st
 
-from attention.engine import default_engine
-from attention.errors import UserError
-from attention.models import UNTRAINED
-from attention.patterns import swap_of
-from attention.plots.heatmaps import heatmap
-from attention.plots.numbers import percent
-from attention.plots.scenes import heads_scene
-from attention.plots.viewer import viewer_html
-from attention.tracing import AttentionTrace, TraceRequest
-from attention.views import averages, cell_from, pair_blocks, word_view
-from attention.working import explain_cell
-from pages.shared.bar import Choice, settings_bar
-from pages.shared.errors import plain, show_error
-from pages.shared.exports import head_downloads
+from attention.model_facts import list_models, readiness
+from pages.see.first_picture import first_picture, is_first
+from pages.shared.bar import settings_bar
 from pages.shared.site import next_link
-from pages.shared.tables import table
-from pages.shared.viewer import head_viewer
-
-VIEWER = "viewer"
-TABS = ("Exact weights", "Why this number?", "Averages", "Two sentences", "Words", "Checks", "Download")
 
 
 def page() -> None:
     """The page from top to bottom."""
     st.html("<h1 class='hs-only-spoken'>Attention heads of a real model</h1>")
     _expert_settings()
-    try:
-        traced = default_engine().trace(_request(settings_bar()))
-    except UserError as error:
-        show_error(error)
+    choice = settings_bar()
+    if is_first(choice) and not readiness(list_models()[0]).is_set():
+        first_picture()
     else:
-        _explore(traced.request, st.session_state["twin"], _second_text())
+        from pages.see.explore import explore
+
+        explore(choice)
     next_link("")
-
-
-def _request(choice: Choice) -> TraceRequest:
-    return TraceRequest(choice.model, choice.text, start=choice.start)
-
-
-def _second_text() -> str:
-    """The sentence to compare with; a link's until its box, which lies in a tab, has been drawn once."""
-    return str(st.session_state.get("compare", st.query_params.get("compare", "")) or "")
 
 
 def _expert_settings() -> None:
@@ -67,216 +43,6 @@ def _expert_settings() -> None:
             persist_state="session",
             help="Show the tokenizer's own pieces, with marks such as ## and Ġ, in the exact map.",
         )
-
-
-@st.fragment
-def _explore(request: TraceRequest, twin: bool, compare: str) -> None:
-    """Viewer and detail. Locking a head reruns only this fragment; asking for another trace reruns the page."""
-    engine = default_engine()
-    try:
-        traced = engine.trace(request)
-        checks = (*traced.checks, engine.verify(request))
-        other = engine.trace(replace(request, model=request.model + UNTRAINED)) if twin else None
-    except UserError as error:
-        show_error(error)
-        return
-    second = None if twin else _compared(request, compare)
-    wanted = st.session_state.get(VIEWER, {}).get("layer")
-    scene = heads_scene(
-        traced,
-        checks=checks,
-        twin=other,
-        compare=second,
-        hints=True,
-        full_layers=None if wanted is None else (int(wanted),),
-    )
-    result = head_viewer(scene, key=VIEWER, on_ask=_answer)
-    if st.session_state.pop("asked_for_page", False):
-        st.rerun(scope="app")
-    assert scene.start is not None
-    cell = cell_from(traced, result.lock, st.query_params, scene.start)
-    _details(traced, cell, scene, checks)
-
-
-def _compared(request: TraceRequest, text: str) -> AttentionTrace | None:
-    """The second sentence's trace; none for a text that cannot be traced, about which its own tab says why."""
-    if not text.strip():
-        return None
-    try:
-        return default_engine().trace(replace(request, text=text))
-    except UserError:
-        return None
-
-
-def _answer() -> None:
-    """A button in the viewer was pressed: change the setting it stands for."""
-    ask = dict(st.session_state[VIEWER].get("ask") or {})
-    if ask.get("action") == "swap":
-        swap = swap_of(st.session_state.get("text", ""))
-        if swap:
-            st.session_state["text"] = swap.text
-    elif ask.get("action") == "twin":
-        st.session_state["twin"] = not st.session_state.get("twin", False)
-    elif ask.get("action") == "why":
-        st.session_state["detail"] = TABS[1]
-    st.session_state["asked_for_page"] = ask.get("action") in ("swap", "twin")
-
-
-def _details(traced: AttentionTrace, cell: tuple[int, int, int, int], scene: Any, checks: tuple[Any, ...]) -> None:
-    layer, head, query, key = cell
-    tabs = st.tabs(TABS, key="detail", on_change="rerun", bind="query-params")
-    parts = (
-        lambda: _exact(traced, layer, head),
-        lambda: _why(traced, layer, head, query, key),
-        lambda: _averages(traced, layer, head),
-        lambda: _two_sentences(traced, layer, head),
-        lambda: _words(traced, layer, head),
-        lambda: _checks(traced, checks),
-        lambda: _download(traced, layer, head, scene),
-    )
-    for tab, part in zip(tabs, parts, strict=True):
-        if tab.open:
-            with tab:
-                try:
-                    part()
-                except UserError as error:
-                    show_error(error)
-
-
-def _exact(traced: AttentionTrace, layer: int, head: int) -> None:
-    labels = _labels(traced)
-    figure = heatmap(
-        traced.weights[layer, head],
-        labels,
-        labels,
-        title=f"Layer {layer}, head {head} (numbered from 0)",
-        theme=_theme(),
-        visible=traced.visible(layer),
-    )
-    alt = f"Heatmap of layer {layer}, head {head}: each row is a word that looks, each column a word looked at."
-    st.plotly_chart(figure, key="exact", alt=alt)
-    if traced.layout.q_per_kv > 1:
-        kv = traced.layout.kv_head_of(head)
-        members = traced.layout.query_heads_of(kv)
-        st.caption(f"Query head {head} reads K/V head {kv}, shared by query heads {members[0]} to {members[-1]}.")
-
-
-def _why(traced: AttentionTrace, layer: int, head: int, query: int, key: int) -> None:
-    kept = default_engine().trace(replace(traced.request, keep=("q", "k"), layer=layer))
-    work = explain_cell(kept, head, query, key)
-    st.markdown(
-        f"**Why does {plain(work.query_label)} give {plain(work.key.label)} {percent(work.recorded)}?** "
-        f"Query and key are {work.d_head} numbers each. Multiply them pair by pair and add up: "
-        f"q·k = {work.key.dot:.3f}. Times {work.scaling:.4f} (one over the square root of {work.d_head}): "
-        f"score {work.key.score:.3f}. Every word gets e to its score; divide by the sum of all, {work.total:.3f} "
-        f"(each score first lowered by the largest, which changes no share): "
-        f"{work.key.exponential:.3f} / {work.total:.3f} = **{work.key.weight:.3f}**."
-        if work.softcap is None and abs(work.scaling - work.d_head**-0.5) < 1e-6
-        else f"**{plain(work.query_label)} → {plain(work.key.label)}**: this model scales q·k by {work.scaling:.4f}"
-        + (f" and caps scores at {work.softcap}." if work.softcap is not None else ".")
-    )
-    rows = [
-        (row.label, f"{row.dot:.3f}", f"{row.score:.3f}", f"{row.exponential:.3f}", f"{row.weight:.3f}")
-        for row in work.keys
-    ]
-    chosen = next(index for index, row in enumerate(work.keys) if row.index == key)
-    table(
-        f"Every word {work.query_label} may look at, largest share first",
-        ("key", "q·k", "score", "e^(score − largest)", "weight"),
-        rows,
-        chosen,
-    )
-
-
-def _averages(traced: AttentionTrace, layer: int, head: int) -> None:
-    labels = _labels(traced)
-    views = averages(traced, layer, head)
-    names = [view.name for view in views]
-    name = st.segmented_control(
-        "Average over", names, default=names[0], required=True, key="average", help="Which heads to average."
-    )
-    view = next(view for view in views if view.name == name)
-    figure = heatmap(view.weights, labels, labels, title=view.title, theme=_theme())
-    st.plotly_chart(figure, key="average-map", alt=f"Heatmap: {view.title}.")
-    st.caption("An average hides what single heads do: compare it with any head above.")
-
-
-def _two_sentences(traced: AttentionTrace, layer: int, head: int) -> None:
-    st.text_input(
-        "Second sentence",
-        key="compare",
-        bind="query-params",
-        persist_state="session",
-        help="The same head on another sentence, side by side in the viewer above.",
-        placeholder="Type a second sentence and press Enter",
-        on_change=_compare_changed,
-    )
-    if st.session_state.pop("asked_for_page", False):
-        st.rerun(scope="app")
-    second = st.session_state.get("compare", "").strip()
-    if not second:
-        return
-    default_engine().trace(replace(traced.request, text=second))  # says what is wrong with a text nobody can read
-    if traced.model.kind == "encoder":
-        pair = default_engine().trace(replace(traced.request, pair=second))
-        st.caption("Read as one pair, the two sentences look at each other: four blocks.")
-        table(
-            f"Share of attention, layer {layer}, head {head}",
-            ("from", "to the first", "to the second", "to special tokens"),
-            [(name, *(percent(share) for share in shares)) for name, shares in pair_blocks(pair, layer, head)],
-        )
-        labels = _labels(pair)
-        figure = heatmap(pair.weights[layer, head], labels, labels, title="Both sentences as a pair", theme=_theme())
-        st.plotly_chart(figure, key="pair-map", alt="Heatmap of both sentences read as a pair.")
-
-
-def _compare_changed() -> None:
-    st.session_state["asked_for_page"] = True
-
-
-def _words(traced: AttentionTrace, layer: int, head: int) -> None:
-    words, weights = word_view(traced, layer, head)
-    st.caption(
-        f"{len(traced.tokens)} tokens make {len(words)} words. Shares of a word's pieces are added when it is "
-        "looked at, and averaged when it looks."
-    )
-    figure = heatmap(weights, words, words, title=f"Layer {layer}, head {head}, word by word", theme=_theme())
-    st.plotly_chart(figure, key="word-map", alt="Heatmap between whole words.")
-
-
-def _checks(traced: AttentionTrace, checks: tuple[Any, ...]) -> None:
-    table(
-        f"Numbers from this very trace ({traced.seconds * 1000:.0f} ms on this machine)",
-        ("check", "result", "holds", "what it says"),
-        [(c.name, c.text, {True: "yes", False: "no", None: "–"}[c.ok], c.meaning) for c in checks],
-    )
-    if traced.outputs.next_tokens:
-        st.markdown("**What the model would write next**")
-        rows = [(f"“{token}”", percent(share)) for token, share in traced.outputs.next_tokens[:5]]
-        start = traced.request.start or "no start token"
-        table(f"After {start} and your sentence", ("next token", "probability"), rows)
-
-
-def _download(traced: AttentionTrace, layer: int, head: int, scene: Any) -> None:
-    head_downloads(traced, layer, head)
-    st.download_button(
-        "This picture as a web page",
-        lambda: viewer_html(scene),
-        "headscope.html",
-        "text/html",
-        key="html",
-        on_click="ignore",
-        help="One file that opens without internet, with everything you can do above.",
-    )
-
-
-def _labels(traced: AttentionTrace) -> list[str]:
-    raw = st.session_state.get("raw", False)
-    return [token.raw if raw else token.label for token in traced.tokens]
-
-
-def _theme() -> str:
-    return str(st.context.theme.type or "light")
 
 
 page()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import streamlit as st
 
-from attention.engine import default_engine
-from attention.models import title_of
+from attention.model_facts import BUNDLED, list_models, readiness, title_of
 from attention.patterns import caption_of, sentences
 from attention.settings import settings
 from pages.shared.errors import plain
 from pages.shared.share import share_button
+
+if TYPE_CHECKING:
+    from attention.models import LoadedModel
 
 DEFAULT_TEXT = "Alice fed the cats because they were hungry."
 NO_START = "none"
@@ -38,6 +40,11 @@ def fits_link(text: str) -> bool:
     return len(quote(text)) <= MOST_LINK_BYTES
 
 
+def second_text() -> str:
+    """The sentence to compare with; a link's until its box, which lies in a tab, has been drawn once."""
+    return str(st.session_state.get("compare", st.query_params.get("compare", "")) or "")
+
+
 def settings_bar() -> Choice:
     """Draw the bar and read it."""
     _greet_unknown_model()
@@ -46,7 +53,7 @@ def settings_bar() -> Choice:
         model = _model_box()
         start = _start_box(model)
         _examples()
-        share_button(disabled=not fits_link(text))
+        share_button(disabled=not fits_link(text + second_text()))
     caption = caption_of(text)
     if caption and text != DEFAULT_TEXT:
         st.caption(plain(caption))
@@ -77,7 +84,7 @@ def use_example(text: str, model: str) -> None:
 def _model_box() -> str:
     return st.selectbox(
         "Model",
-        default_engine().models(),
+        list_models(),
         format_func=title_of,
         key="model",
         bind="query-params",
@@ -91,7 +98,9 @@ def _model_box() -> str:
 
 def _start_box(model: str) -> str:
     """A decoder's start token changes every number, so it is a visible control; an encoder has none."""
-    loaded = default_engine().model(model)
+    if any(bundled.id == model and bundled.kind == "encoder" for bundled in BUNDLED):
+        return NO_START
+    loaded = _loaded(model)
     if not loaded.start_choices:
         return NO_START
     options = (NO_START, *loaded.start_choices)
@@ -110,6 +119,15 @@ def _start_box(model: str) -> str:
     )
 
 
+def _loaded(model: str) -> LoadedModel:
+    from attention.engine import default_engine
+
+    if readiness(model).is_set():
+        return default_engine().model(model)
+    with st.spinner(f"Loading {title_of(model)}…"):
+        return default_engine().model(model)
+
+
 def _examples() -> None:
     with st.popover("Examples", help="Sentences to start from, each with something to see."):
         for example in sentences()["examples"]:
@@ -126,6 +144,6 @@ def _examples() -> None:
 def _greet_unknown_model() -> None:
     """A link may name a model that is not here: say so once, and show the default."""
     asked: Any = st.query_params.get("model")
-    known = {title_of(model) for model in default_engine().models()}
+    known = {title_of(model) for model in list_models()}
     if asked is not None and asked not in known and not settings().allow_hub and "model" not in st.session_state:
-        st.info(f"This link asks for a model that is not here. Showing {title_of(default_engine().models()[0])}.")
+        st.info(f"This link asks for a model that is not here. Showing {title_of(list_models()[0])}.")

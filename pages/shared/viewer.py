@@ -7,19 +7,19 @@ from typing import Any
 
 import streamlit as st
 
-from attention.plots.viewer import ViewerScene, viewer_bytes, viewer_css, viewer_js
+from attention.plots.viewer import viewer_css, viewer_js
 
 _component = st.components.v2.component("headscope_viewer", css=viewer_css(), js=viewer_js())
 
 
-def head_viewer(scene: ViewerScene, *, key: str, on_ask: Callable[[], None]) -> Any:
-    """Draw the scene. Returns the component's state: ``.lock`` {layer, head, query, key}, ``.layer``, ``.ask``.
+def head_viewer(message: bytes, *, key: str, on_ask: Callable[[], None]) -> Any:
+    """Draw a viewer message. Returns the component's state: ``.lock`` {layer, head, query, key}, ``.layer``, ``.ask``.
 
     ``on_ask`` runs when a button inside asks for something only Python can do.
     """
     return _component(
         key=key,
-        data=viewer_bytes(scene),
+        data=message,
         default={"lock": None, "layer": None},
         on_lock_change=_nothing,
         on_layer_change=_nothing,
