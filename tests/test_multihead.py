@@ -905,7 +905,6 @@ for name in ("torch", "streamlit", "plotly", "transformers", "einops", "pandas",
     sys.modules[name] = None  # importing it now raises ImportError
 import attention.{module}
 from attention.layout import HeadLayout
-from attention.models import LoadedModel
 from attention.multihead import multi_head_attention, random_inputs
 x, weights = random_inputs(HeadLayout(8, 4, 2), 3)
 print(multi_head_attention(x, weights, HeadLayout(8, 4, 2), causal=True).output.shape)
