@@ -346,7 +346,9 @@ def test_a_token_from_no_character_shows_its_bytes() -> None:
     tokenizer = wrap(backend)
     reader = tokens_module._reader(tokenizer)
     assert tokens_module._label_without_text(reader, "âĸ") == "‹e2 96›"
-    assert tokens_module._label_without_text(tokens_module._reader(SMALL["metaspace"]), "▁▁") == "␣␣"
+    unigram = tokens_module._reader(SMALL["metaspace, bytes"])
+    for raw, label in (("▁▁", "␣␣"), ("<0xE2>", "‹e2›"), ("<0x20>", "␣")):
+        assert tokens_module._label_without_text(unigram, raw) == label
 
 
 def test_the_byte_alphabet_is_gpt2s() -> None:
