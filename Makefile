@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 # A Python of your own choice: make app PYTHON=/path/to/python3
 PYTHON ?= python3.13 python3.12 python3.11 python3
 # Two workers suit two cores; each holds both models.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 CACHE := $(if $(HEADSCOPE_CACHE),$(HEADSCOPE_CACHE),$(HOME)/.cache/headscope)
 # Without .pyc files .venv stays several hundred MB smaller; Python writes the few it needs.
 PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input

@@ -40,7 +40,7 @@ class AppServer:
         """What the server printed, from byte ``since`` on."""
         return self.log_path.read_bytes()[since:].decode(errors="replace")
 
-    def first_run(self, timeout: float = 60.0) -> tuple[PageLink, ...]:
+    def first_run(self, timeout: float = 180.0) -> tuple[PageLink, ...]:
         """Run the first page once over the websocket, as a browser would; the pages of its navigation.
 
         Raises TimeoutError when the run does not end in ``timeout`` seconds, and
