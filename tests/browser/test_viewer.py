@@ -234,6 +234,14 @@ def test_the_first_look_says_who_looks_at_whom(open_viewer: Opener) -> None:
     assert viewer.sent() == []
 
 
+def test_the_headline_is_exact_where_a_byte_would_round_wrongly(open_viewer: Opener) -> None:
+    trace = alice_trace()
+    trace.weights[3, 1, 6] = row_of(11, k4=0.5451)
+    assert percent_of(float(dequantise(quantise(trace.weights[3, 1, 6, 4])))) == "54 %"
+    viewer = open_viewer(ViewerScene((ViewedTrace(trace),), start=(3, 1, 6)))
+    assert viewer.headline() == "they looks at cats: 55 %"
+
+
 def test_hover_previews_and_leaving_brings_back(open_viewer: Opener) -> None:
     viewer = open_viewer(alice_scene())
     viewer.word("query", 2).hover()
