@@ -251,6 +251,16 @@ def test_the_engine_gives_what_trace_gives(smollm: LoadedModel) -> None:
     assert pickle.loads(pickle.dumps(through)).tokens == direct.tokens
 
 
+def test_new_weights_under_an_old_name_are_a_new_trace(minilm: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = counting_trace(monkeypatch)
+    one = Engine()
+    first = one.trace(HUNGRY)
+    monkeypatch.setattr(engine, "load_model", lambda _: replace(minilm, revision="retrained"))
+    second = one.trace(HUNGRY)
+    assert (first.request.revision, second.request.revision) == (minilm.revision, "retrained")
+    assert len(ran) == 2
+
+
 def test_a_pair_goes_through_the_engine(minilm: LoadedModel) -> None:
     traced = Engine().trace(TraceRequest(MINILM, "How old?", pair="Ten years."))
     assert {token.segment for token in traced.tokens} == {0, 1}
