@@ -25,11 +25,13 @@ def heads_scene(
     twin: AttentionTrace | None = None,
     compare: AttentionTrace | None = None,
     full_layers: tuple[int, ...] | None = None,
+    nearest: tuple[int, int] | None = None,
     hints: bool = False,
 ) -> ViewerScene:
     """The Heads page's scene for a trace: cards of the model's named heads, their average, the checks.
 
-    Models without named heads get no cards. ``twin`` or ``compare`` is shown beside the head.
+    Models without named heads get no cards. ``twin`` or ``compare`` is shown beside the head. ``nearest`` is the
+    (layer, head) to send first when a long text does not fit whole.
     """
     base_id = traced.model.id.split("~")[0]
     jobs = JOBS.get(base_id, ())
@@ -47,9 +49,9 @@ def heads_scene(
         traces=(ViewedTrace(traced), *second),
         cards=cards,
         average=Average(tuple((job.layer, job.head) for job in jobs), focus) if jobs else None,
-        start=(opening.layer, opening.head, focus) if opening else (0, 0, focus),
+        start=(*(nearest or ((opening.layer, opening.head) if opening else (0, 0))), focus),
         swap_label=swap.label if swap else None,
-        checks=tuple((check.name, check.text, check.ok is not False) for check in checks),
+        checks=tuple((check.name, check.text, check.ok) for check in checks if check.ok is not None),
         notices=(traced.notice,) if traced.notice else (),
         hints=hints,
         full_layers=full_layers,

@@ -51,12 +51,14 @@ def _explore(request: TraceRequest, twin: bool, compare: str) -> None:
         return
     second = None if twin else _compared(request, compare)
     wanted = st.session_state.get(VIEWER, {}).get("layer")
+    asked_text, nearest = st.session_state.get("wanted_head", (None, None))
     scene = heads_scene(
         traced,
         checks=checks,
         twin=other,
         compare=second,
         hints=True,
+        nearest=nearest if asked_text == request.text else None,
         full_layers=None if wanted is None else (int(wanted),),
     )
     result = head_viewer(viewer_bytes(scene), key=VIEWER, on_ask=answer)
@@ -86,6 +88,9 @@ def answer() -> None:
             st.session_state["text"] = swap.text
     elif ask.get("action") == "twin":
         st.session_state["twin"] = not st.session_state.get("twin", False)
+    elif ask.get("action") == "head":
+        nearest = (int(ask["layer"]), int(ask["head"]))
+        st.session_state["wanted_head"] = (st.session_state.get("text"), nearest)
     elif ask.get("action") == "why":
         st.session_state["detail"] = TABS[1]
     st.session_state["asked_for_page"] = ask.get("action") in ("swap", "twin")
