@@ -103,7 +103,7 @@ def region_of(chosen: Mask) -> Region:
     region: list[int | slice | tuple[int, ...]] = []
     for axis in range(chosen.ndim):
         others = tuple(other for other in range(chosen.ndim) if other != axis)
-        region.append(_compact(np.flatnonzero(chosen.any(axis=others)), chosen.shape[axis]))
+        region.append(_compact(np.flatnonzero(chosen.any(axis=others))))
     return tuple(region)
 
 
@@ -160,9 +160,7 @@ def _partner(dims: NDArray[np.intp], half: int) -> NDArray[np.intp]:
     return (dims + half) % (2 * half)
 
 
-def _compact(places: NDArray[np.intp], size: int) -> int | slice | tuple[int, ...]:
-    if places.size == size and size > 1:
-        return slice(0, size)
+def _compact(places: NDArray[np.intp]) -> int | slice | tuple[int, ...]:
     if places.size == 1:
         return int(places[0])
     steps = set(np.diff(places).tolist())

@@ -10,7 +10,7 @@ One FLOP is one multiplication or one addition; a matrix product of (m, k) and (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
@@ -176,21 +176,7 @@ def compare_with_mha(sizes: Sizes) -> tuple[CostRow, ...]:
     """Parameters and FLOPs of every step, this layout against the same with one K/V head per query head."""
     layout = sizes.layout
     full = HeadLayout(layout.d_model, layout.n_heads, layout.n_heads, layout.d_head, layout.d_head_v)
-    plain = {
-        step.key: step
-        for step in plan_steps(
-            Sizes(
-                full,
-                sizes.seq_len,
-                sizes.batch_size,
-                sizes.causal,
-                sizes.rope,
-                sizes.biases,
-                sizes.mask_shape,
-                sizes.mask_kind,
-            )
-        )
-    }
+    plain = {step.key: step for step in plan_steps(replace(sizes, layout=full))}
     rows = []
     for step in plan_steps(sizes):
         other = plain.get(step.key)  # sharing K and V is a step MHA does not have

@@ -193,7 +193,7 @@ def test_the_lines_shown_make_the_tensors_shown(key: str, batch_size: int | None
 # ---- who got mixed with whom: token and head numbers sent through the wrong line instead of values
 
 
-@pytest.mark.parametrize(("heads", "seq_len"), [(2, 4), (3, 5), (4, 4)])
+@pytest.mark.parametrize(("heads", "seq_len"), [(2, 4), (3, 5), (4, 4), (6, 3)])
 def test_mixed_rows_of_the_skipped_permute(heads: int, seq_len: int) -> None:
     found = report("skip_permute", HeadLayout(12, heads, heads, d_head=2), seq_len)
     label = np.array([[f"token {t}, head {h}" for h in range(heads)] for t in range(seq_len)])
