@@ -109,7 +109,7 @@ def _text_part(config: Mapping[str, Any]) -> tuple[ConfigReader, Family]:
     outer = config.get("model_type")
     for name in _TEXT_PARTS:
         inner = config.get(name)
-        if isinstance(inner, Mapping) and outer not in FAMILIES:
+        if isinstance(inner, Mapping):
             _refuse_by_name(outer)
             model_type = inner.get("model_type") or TEXT_TYPES.get(str(outer))
             return _known(inner, model_type)
@@ -179,7 +179,7 @@ def _n_kv_heads(config: ConfigReader) -> int:
     elif inner is not None and inner.values.get("attn_type") == "multiquery_attention":
         n_kv = 1
     else:
-        n_kv = 1 if config.flag("multi_query", False) else n_heads
+        n_kv = 1 if config.flag("multi_query", config.model_type == "gpt_bigcode") else n_heads
     return _shareable(n_heads, n_kv)
 
 
@@ -231,9 +231,10 @@ def _decoder_layers(config: ConfigReader, family: Family) -> tuple[LayerSpec, ..
 def _n_layers(config: ConfigReader) -> int:
     if config.model_type == "nemotron_h" and not config.has(*_LAYERS):
         return max(1, len(config.names("layers_block_type", "layer_types") or ()))
-    n_layers = config.number(*_LAYERS, most=MAX_LAYERS)
-    # LongCat-Flash has two attentions in each of its layers, and caches both.
-    return 2 * n_layers if config.model_type == "longcat_flash" else n_layers
+    if config.model_type == "longcat_flash":
+        # Each of its layers has two attentions, and caches both.
+        return 2 * config.number("num_layers", most=MAX_LAYERS)
+    return config.number(*_LAYERS, most=MAX_LAYERS)
 
 
 def _maker(config: ConfigReader, family: Family, words: Words) -> Callable[[str, int], LayerSpec]:

@@ -1,8 +1,8 @@
 """The architectures whose cache is known, by the model_type of their config.json.
 
 Read in the configuration and modelling classes of transformers 5.24 and compared with
-the tensors those models really cache; the few types that ship their own code follow
-their published config.json. A model_type that is not here is refused, never guessed.
+the tensors those models really cache; the few types that ship their own code (chatglm,
+internlm, nemotron-nas, …) follow their published config.json. A model_type that is not here is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def _same(names: str, family: Family) -> dict[str, Family]:
 FAMILIES: dict[str, Family] = {
     # Every layer keeps every token, or one window for all layers.
     **_same(
-        "llama code_llama mistral mixtral phi phi3 phimoe stablelm starcoder2 cohere granite granitemoe "
+        "llama mistral mixtral phi phi3 phimoe stablelm starcoder2 cohere granite granitemoe "
         "granitemoeshared nemotron olmo olmo2 olmoe flex_olmo persimmon arcee apertus ernie4_5_moe diffllama bitnet "
         "doge nanochat hunyuan_v1_dense hunyuan_v1_moe hyperclovax exaone jais2 jetmoe aria_text "
-        "glm4_moe glm4v_moe_text",
+        "glm4_moe glm4v_text glm4v_moe_text",
         Family(),
     ),
     **_same(
@@ -56,7 +56,7 @@ FAMILIES: dict[str, Family] = {
     ),
     **_same("gemma", Family(head_dim=256)),
     **_same(
-        "glm glm4 glm4v_text minimax_m2 ministral3 helium seed_oss ernie4_5 internlm3 solar_open iquestcoder hy_v3",
+        "glm glm4 minimax_m2 ministral3 helium seed_oss ernie4_5 internlm3 solar_open iquestcoder hy_v3",
         Family(head_dim=128),
     ),
     **_same("ministral", Family()),
@@ -80,14 +80,15 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     **_same("gemma4_text gemma4_unified_text", Family(layers=pattern.gemma4, head_dim=256)),
-    **_same("cohere2 cohere2_moe", Family(layers=pattern.sliding_pattern(4), head_dim=128)),
+    **_same("cohere2", Family(layers=pattern.sliding_pattern(4))),
+    **_same("cohere2_moe", Family(layers=pattern.sliding_pattern(4), head_dim=128)),
     **_same("exaone4 exaone_moe", Family(layers=pattern.sliding_pattern(4))),
     **_same("olmo3", Family(layers=pattern.every_nth_full(4, "full_layer_every", "window"))),
     **_same("afmoe", Family(layers=pattern.every_nth_full(4, "global_attn_every_n_layers", "window"), head_dim=128)),
     **_same("cwm", Family(layers=pattern.first_of_four_full, head_dim=128)),
     **_same("granite_swa granitemoe_swa", Family(layers=pattern.first_of_four_full)),
     **_same(
-        "qwen2 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text mimo",
+        "qwen2 qwen2_vl_text qwen2_5_vl_text mimo",
         Family(layers=pattern.max_window_layers, opt_in_window=True),
     ),
     **_same("dots1", Family(layers=pattern.max_window_layers)),
@@ -96,7 +97,7 @@ FAMILIES: dict[str, Family] = {
     **_same("qwen2_moe", Family(layers=pattern.qwen2_moe, opt_in_window=True)),
     **_same("smollm3", Family(layers=pattern.smollm3, opt_in_window=True)),
     **_same("llama4_text", Family(layers=pattern.llama4, head_dim=128, defaults=(("attention_chunk_size", 8192),))),
-    **_same("mimo_v2_flash", Family(layers=pattern.mimo)),
+    **_same("mimo_v2_flash", Family(layers=pattern.mimo, head_dim=192, defaults=(("v_head_dim", 128),))),
     # Attention in some layers, a constant state in the others.
     **_same(
         "qwen3_next qwen3_5_text qwen3_5_moe_text",

@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+)
 
 from attention.kv_cache import KVCache
+from attention.kv_families import FAMILIES
 
 WINDOW, SHORT, LONG, BATCHES = 6, 4, 11, (1, 3)
 FULL, SLIDE, CHUNK, LINEAR, HYBRID = (
@@ -58,6 +65,8 @@ MLA = {
     "v_head_dim": 5,
 }
 WIDE = {**GQA, "head_dim": 12}
+# Positions in three directions need the width that these models have.
+PICTURES = {**BASE, "hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128}
 ALTERNATING = {**WIDE, "sliding_window": WINDOW, "layer_types": [SLIDE, FULL, SLIDE, FULL]}
 QWEN_WINDOW = {**GQA, "sliding_window": WINDOW, "use_sliding_window": True, "max_window_layers": 1}
 DELTA = {
@@ -160,6 +169,20 @@ DECODERS: dict[str, dict[str, Any]] = {
         "hidden_size_per_layer_input": 8,
         "vocab_size_per_layer_input": 64,
     },
+    "gemma4_unified_text": {
+        **ALTERNATING,
+        "global_head_dim": 20,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 64,
+    },
+    **{name: {**ALTERNATING, **MOE} for name in ("cohere2_moe", "granitemoe_swa")},
+    **dict.fromkeys(["aria_text", "iquestcoder", "qwen3_vl_text"], WIDE),
+    **{name: {**WIDE, **MOE} for name in ("hunyuan_v1_moe", "hy_v3", "qwen3_vl_moe_text")},
+    **dict.fromkeys(["qwen2_vl_text", "qwen2_5_vl_text"], PICTURES),
+    "glm4v_text": {**BASE, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "glm4v_moe_text": {**PICTURES, **MOE},
     "mimo_v2_flash": {**ALTERNATING, **MOE, "num_key_value_heads": 1, "head_dim": 24, "v_head_dim": 8},
     "qwen2": QWEN_WINDOW,
     "qwen2_moe": {**QWEN_WINDOW, **MOE, "shared_expert_intermediate_size": 16, "max_window_layers": 3},
@@ -379,26 +402,34 @@ def as_dynamic_cache(cache: KVCache) -> KVCache:
     return replace(cache, layers=tuple(layers))
 
 
-def run_decoder(config: Any, length: int, batch: int) -> Any:
+def decoder(config: Any) -> Any:
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).eval().to(torch.bfloat16)
+    kind = AutoModelForCausalLM if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModel
+    return kind.from_config(config).eval().to(torch.bfloat16)
+
+
+def cache_after(model: Any, length: int, batch: int) -> Any:
     with torch.inference_mode():
         out = model(input_ids=torch.randint(3, 60, (batch, length)), use_cache=True)
     held = getattr(out, "past_key_values", None)
     return held if held is not None else out.cache_params
 
 
-def test_at_least_forty_architectures_are_compared() -> None:
-    assert len(DECODERS) + len(ENCODER_DECODERS) >= 40
+def test_every_architecture_that_transformers_has_is_compared() -> None:
+    compared = {*DECODERS, *ENCODER_DECODERS, "whisper"}
+    assert len(compared) >= 40
+    for name, family in FAMILIES.items():
+        if family.attention != "encoder" and name in CONFIG_MAPPING:
+            assert name in compared
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_decoder_cache_is_byte_exact(name: str) -> None:
     config = CONFIG_MAPPING[name](**DECODERS[name])
-    ours = as_dynamic_cache(KVCache.from_config(config))
+    ours, model = as_dynamic_cache(KVCache.from_config(config)), decoder(config)
     for length in (SHORT, LONG):
         for batch in BATCHES:
-            growing, state = tensors_of(run_decoder(config, length, batch))
+            growing, state = tensors_of(cache_after(model, length, batch))
             assert growing == ours.bytes(length, batch, "bf16"), (name, length, batch)
             assert state == ours.state_bytes_for(batch, "bf16"), (name, length, batch)
     assert ours.bytes(LONG, 1, "bf16") + ours.state_bytes > 0
@@ -408,10 +439,10 @@ def test_decoder_cache_is_byte_exact(name: str) -> None:
 def test_encoder_decoder_caches_are_byte_exact(name: str) -> None:
     config = CONFIG_MAPPING[name](**ENCODER_DECODERS[name])
     ours = KVCache.from_config(config)
+    torch.manual_seed(0)
+    model = AutoModelForSeq2SeqLM.from_config(config).eval().to(torch.bfloat16)
     for length, source in ((SHORT, 9), (LONG, 5)):
         for batch in BATCHES:
-            torch.manual_seed(0)
-            model = AutoModelForSeq2SeqLM.from_config(config).eval().to(torch.bfloat16)
             with torch.inference_mode():
                 held = model(
                     input_ids=torch.randint(3, 60, (batch, source)),
@@ -444,7 +475,7 @@ def test_exception_falcon_40b_style_caches_all_query_heads() -> None:
     # transformers copies every K/V head to all its query heads before it caches; the architecture needs the groups.
     config = CONFIG_MAPPING["falcon"](**BASE, new_decoder_architecture=True, num_kv_heads=2)
     ours = KVCache.from_config(config)
-    held = tensors_of(run_decoder(config, LONG, 3))[0]
+    held = tensors_of(cache_after(decoder(config), LONG, 3))[0]
     assert ours.n_kv_heads == 2
     assert held == ours.as_if("MHA").bytes(LONG, 3, "bf16") == 3 * ours.bytes(LONG, 3, "bf16")
 
@@ -454,7 +485,7 @@ def test_exception_mpt_with_one_kv_head_caches_all_query_heads() -> None:
     config = CONFIG_MAPPING["mpt"](**{**DECODERS["mpt"], "attn_config": {"kv_n_heads": 1}}).to_dict()
     config["attn_config"]["kv_n_heads"] = 1
     ours = KVCache.from_config(config)
-    held = tensors_of(run_decoder(CONFIG_MAPPING["mpt"](**DECODERS["mpt"]), LONG, 3))[0]
+    held = tensors_of(cache_after(decoder(CONFIG_MAPPING["mpt"](**DECODERS["mpt"])), LONG, 3))[0]
     assert ours.n_kv_heads == 1
     assert held == ours.as_if("MHA").bytes(LONG, 3, "bf16") == 6 * ours.bytes(LONG, 3, "bf16")
 
@@ -462,7 +493,7 @@ def test_exception_mpt_with_one_kv_head_caches_all_query_heads() -> None:
 def test_exception_window_layers_hold_one_token_less_between_steps() -> None:
     config = CONFIG_MAPPING["mistral"](**DECODERS["mistral"])
     ours = KVCache.from_config(config)
-    held = tensors_of(run_decoder(config, LONG, 1))[0]
+    held = tensors_of(cache_after(decoder(config), LONG, 1))[0]
     assert held == ours.bytes(WINDOW - 1, 1, "bf16")
     assert ours.bytes(LONG, 1, "bf16") == ours.bytes(WINDOW, 1, "bf16")
 
@@ -602,6 +633,15 @@ RAW = {
         "ssm_state_size": 128,
         "n_groups": 8,
     },
+    "zamba2": {
+        "hidden_size": 2560,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 32,
+        "layers_block_type": ["mamba", "hybrid", "mamba"],
+        "mamba_d_state": 64,
+        "n_mamba_heads": 80,
+        "mamba_ngroups": 1,
+    },
     "lfm2": {
         "hidden_size": 2048,
         "num_hidden_layers": 6,
@@ -648,3 +688,11 @@ def test_raw_json_and_config_object_agree(name: str) -> None:
     built = KVCache.from_config(CONFIG_MAPPING[name](**RAW[name]))
     assert raw.layers == built.layers
     assert raw.n_heads == built.n_heads
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if name != "mamba2"])  # its head_dim is no key's width
+def test_raw_json_and_config_object_agree_without_a_head_width(name: str) -> None:
+    # Where a file gives no head_dim, the class has its own idea of it; ours must be the same.
+    sizes = {key: value for key, value in DECODERS[name].items() if key != "head_dim"}
+    built = KVCache.from_config(CONFIG_MAPPING[name](**sizes))
+    assert KVCache.from_config({"model_type": name, **sizes}).layers == built.layers

@@ -125,6 +125,7 @@ def test_what_does_not_fit() -> None:
     sixteen = fits(model.cache, model.weights_bytes(), gpu, 8192, n_gpus=16)
     assert sixteen.cache == 2 * model.cache.bytes(8192)
     assert any("stored 2 times" in note for note in sixteen.notes)
+    assert (sixteen.capacity, sixteen.overhead) == (16 * 80 * GIB, 16 * 8 * GIB)
 
 
 def test_memory_never_limits_a_window_or_a_state() -> None:

@@ -200,8 +200,8 @@ def test_a_shared_beginning_is_stored_once(cache: KVCache, seq_len: int, batch: 
 
 def test_only_whole_blocks_of_a_beginning_are_shared() -> None:
     cache = find_model("Llama 3 8B").cache
-    # 100 tokens hold 6 whole blocks of 16 = 96; each sequence of 200 has 13 blocks, 7 of its own.
-    assert cache.bytes(200, 10, block_size=16, shared_prefix=100) == (6 + 10 * 7) * 16 * 131_072
+    # 100 tokens hold 6 whole blocks of 16 = 96; each sequence of 196 has 13 blocks, 7 of its own.
+    assert cache.bytes(196, 10, block_size=16, shared_prefix=100) == (6 + 10 * 7) * 16 * 131_072
 
 
 @settings(max_examples=60, deadline=None)

@@ -117,7 +117,7 @@ def test_use_sliding_window_false_wins() -> None:
     for model_type in ("qwen2", "mistral", "gemma3_text"):
         off = cache_of(model_type, **LLAMA, head_dim=128, sliding_window=64, use_sliding_window=False)
         assert off.bytes(1000) == 1000 * off.bytes_per_token()
-    assert cache_of("qwen2", **LLAMA, sliding_window=64).layers[0].kind == "full"
+    assert cache_of("qwen2", **LLAMA, sliding_window=64, max_window_layers=0).layers[0].kind == "full"
     assert cache_of("mistral", **LLAMA, sliding_window=None).layers[0].kind == "full"
 
 
@@ -151,21 +151,21 @@ def test_layers_that_share_keep_nothing() -> None:
 
 
 def test_gemma_4_full_layers_have_another_shape() -> None:
-    cache = cache_of(
-        "gemma4",
-        text_config={
-            "num_hidden_layers": 6,
-            "hidden_size": 2816,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 8,
-            "num_global_key_value_heads": 2,
-            "attention_k_eq_v": True,
-            "sliding_window": 1024,
-        },
-    )
+    text = {
+        "num_hidden_layers": 6,
+        "hidden_size": 2816,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "num_global_key_value_heads": 2,
+        "attention_k_eq_v": True,
+        "sliding_window": 1024,
+    }
+    cache = cache_of("gemma4", text_config=text)
     assert [(layer.kind, layer.n_kv_heads, layer.d_key) for layer in cache.layers] == [("window", 8, 256)] * 5 + [
         ("full", 2, 512)
     ]
+    # Only where keys double as values do the full layers have fewer heads.
+    assert cache_of("gemma4", text_config={**text, "attention_k_eq_v": False}).layers[-1].n_kv_heads == 8
 
 
 def test_keys_and_values_may_differ_in_width() -> None:
@@ -275,7 +275,7 @@ MALFORMED = {
     "true for a number": {**LLAMA, "model_type": "llama", "num_hidden_layers": True},
     "negative": {**LLAMA, "model_type": "llama", "num_hidden_layers": -32},
     "zero": {**LLAMA, "model_type": "llama", "num_attention_heads": 0},
-    "a billion heads": {**LLAMA, "model_type": "llama", "num_attention_heads": 10**9},
+    "a billion heads": {**LLAMA, "model_type": "llama", "num_attention_heads": 10**9, "head_dim": 1},
     "a billion layers": {**LLAMA, "model_type": "llama", "num_hidden_layers": 10**9},
     "heads that do not share": {**LLAMA, "model_type": "llama", "num_key_value_heads": 7},
     "width that does not divide": {**LLAMA, "model_type": "llama", "hidden_size": 4097},
