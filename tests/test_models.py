@@ -255,14 +255,23 @@ class Exploit:
         return Path.touch, (self.trap,)
 
 
-@pytest.mark.parametrize("decoy", [False, True])
-def test_pickled_weights_are_never_opened(spoiled: Folder, tmp_path: Path, decoy: bool) -> None:
+@pytest.mark.parametrize("content", ["an exploit", "sound weights"])
+@pytest.mark.parametrize(
+    ("decoy", "words"), [(False, "Only safetensors weights are read"), (True, "could not be loaded")]
+)
+def test_pickled_weights_are_never_opened(
+    spoiled: Folder, tmp_path: Path, content: str, decoy: bool, words: str
+) -> None:
     folder, trap = spoiled("llama"), tmp_path / "exploited"
+    weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Exploit(trap)))
+    if content == "an exploit":
+        (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Exploit(trap)))
+    else:
+        torch.save(weights, folder / "pytorch_model.bin")
     if decoy:
         save_file({"x": torch.zeros(1)}, folder / "decoy.safetensors")
-    with pytest.raises(UserError, match="safetensors"):
+    with pytest.raises(UserError, match=words):
         load_model(folder)
     assert not trap.exists()
 
