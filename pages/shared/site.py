@@ -18,7 +18,10 @@ class SitePage:
     invites: str
 
 
-PAGES = (SitePage("See", "see/heads.py", "Heads", "", "see what every head looks at"),)
+PAGES = (
+    SitePage("See", "see/heads.py", "Heads", "", "see what every head looks at"),
+    SitePage("Compute", "compute/shapes.py", "Shapes", "shapes", "walk through attention in seven steps"),
+)
 
 
 def navigation() -> dict[str, list[st.Page]]:
