@@ -478,7 +478,8 @@ def _opposite_masks() -> Trap:
     names, _ = _ran(_START + _HEADS.split("\n", 1)[1] + _EYE.format(keys=5) + code)
     module, fused = names["by_module"][0], names["by_sdpa"][0, 0]
     broken = bool(module[4].isnan().all())
-    fixed, _ = _ran(_START + "mask = torch.ones(5, 5, dtype=torch.bool).tril()\n_, out = mha(x, x, x, attn_mask=~mask)")
+    form = "_, weights = mha(x, x, x, attn_mask=~mask)"
+    mended = _ran(f"{_START}mask = torch.ones(5, 5, dtype=torch.bool).tril()\n{form}")[0]["weights"][0, 1]
     return Trap(
         "opposite_masks",
         "True means opposite things",
@@ -486,8 +487,8 @@ def _opposite_masks() -> Trap:
         f"Token 1's weights from SDPA: {_shown(fused[1])}; from nn.MultiheadAttention: {_shown(module[1])}. "
         f"The module's last row, where all is True, is {'NaN' if broken else _shown(module[4])}.",
         "SDPA: True = may look. nn.MultiheadAttention: True = ignore. The same mask opens what the other closes.",
-        bool((fused[1, 2:] == 0).all() and (module[1, :2] == 0).all() and (fused[1, :2] > 0).all() and broken),
-        (RightForm("mha(x, x, x, attn_mask=~mask)", f"token 1's weights: {_shown(fixed['out'][0, 1])}"),),
+        broken and _opens(fused[1], 0, 1) and _opens(module[1], 2, 3, 4) and _opens(mended, 0, 1),
+        (RightForm(form, f"token 1's weights: {_shown(mended)}"),),
     )
 
 
@@ -663,6 +664,11 @@ def _ran(code: str) -> tuple[dict[str, Any], str | None]:
 
 def _apart(one: torch.Tensor, two: torch.Tensor) -> float:
     return float((one - two).detach().abs().max())
+
+
+def _opens(row: torch.Tensor, *keys: int) -> bool:
+    """Whether exactly these keys got any weight."""
+    return row.nonzero().flatten().tolist() == list(keys)
 
 
 def _shown(row: torch.Tensor) -> str:

@@ -252,6 +252,9 @@ def test_mask_meanings_are_shown_with_numbers(traps: dict[str, Trap]) -> None:
     for row in rows:
         assert sum(row) == pytest.approx(1, abs=0.03)
     assert "NaN" in traps["opposite_masks"].happened
+    mended = re.search(r"\(([\d., ]+)\)", traps["opposite_masks"].right[0].gave)[1].split(", ")
+    assert mended[2:] == ["0.00", "0.00", "0.00"]
+    assert float(mended[0]) + float(mended[1]) == pytest.approx(1, abs=0.03)
 
 
 def test_weights_cost_the_fused_kernel(traps: dict[str, Trap]) -> None:
