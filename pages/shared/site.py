@@ -21,6 +21,7 @@ class SitePage:
 PAGES = (
     SitePage("See", "see/heads.py", "Heads", "", "see what every head looks at"),
     SitePage("Compute", "compute/shapes.py", "Shapes", "shapes", "walk through attention in seven steps"),
+    SitePage("Cost", "cost/cache.py", "KV cache", "cache", "see what the memory of attention costs"),
 )
 
 
