@@ -441,9 +441,10 @@ def test_a_trace_is_read_only_and_picklable(minilm: LoadedModel) -> None:
 
 
 def test_a_trace_from_a_batch_does_not_hold_the_whole_batch() -> None:
-    one = trace(tiny("llama"), ["the dog", SENTENCE])[0]
-    base = one.weights if one.weights.base is None else one.weights.base
-    assert base.nbytes == one.weights.nbytes
+    for one in trace(tiny("llama"), ["the dog", SENTENCE], keep=("q", "k", "v"), layer=0):
+        assert one.kept is not None
+        arrays = [one.weights, one.outputs.hidden, *one.kept.tensors.values()]
+        assert all(array.flags.owndata for array in arrays)
 
 
 def test_a_trace_holds_no_torch_and_its_card_is_json(minilm: LoadedModel) -> None:
