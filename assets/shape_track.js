@@ -470,7 +470,8 @@ function shapeText(shape) {
 
 function number(value, digits = 3) {
   if (value === -Infinity) return "−∞";
-  return value.toFixed(digits).replace("-", "−");
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
 function valueAt(view, { key, index }) {
@@ -720,6 +721,7 @@ function refresh(view) {
   root.dataset.size = width >= 900 ? "wide" : width < 700 ? "phone" : "middle";
   view.palette = readPalette(view);
   show(view);
+  bringIntoView(view);
 }
 
 function show(view) {
@@ -749,10 +751,11 @@ function showHeadline(view) {
   }
   const parts = view.guess ? guessChain(view) : chain(view, tensor);
   shapes.replaceChildren(...parts);
-  const letters = [...shapes.textContent].length - shapes.querySelectorAll(".hst-under").length * 4;
+  const beneath = [...shapes.querySelectorAll(".hst-under")].reduce((sum, name) => sum + name.textContent.length, 0);
+  const letters = shapes.textContent.length - beneath;
   const room = view.dom.root.clientWidth;
   const most = view.dom.root.dataset.size === "phone" ? 34 : 54;
-  shapes.style.fontSize = `${clamp(Math.floor(room / (letters * 0.57)), 17, most)}px`;
+  shapes.style.fontSize = `${clamp(Math.floor(room / (letters * 0.56)), 17, most)}px`;
 }
 
 /** The sentence with every axis name in it lighting that axis. */
@@ -866,9 +869,10 @@ function labelCard(view, card, tensor) {
 
 function axisLabel(view, tensor, axis) {
   const name = tensor.axes[axis];
-  const node = axisSpan(view, name, `${name.replace(/n_(kv_)?heads·/u, "$1heads·")} ${tensor.shape[axis]}`, "hst-edge");
+  const text = name.includes("·") ? name.replace(/^n_/u, "") : `${name} = ${tensor.shape[axis]}`;
+  const node = axisSpan(view, name, text, "hst-edge");
   node.toggleAttribute("data-lit", lights(view, name));
-  node.title = `${name}: ${tensor.shape[axis]}`;
+  node.title = `Axis ${axis}: ${name}, ${tensor.shape[axis]} long`;
   return node;
 }
 
@@ -946,7 +950,7 @@ function showCode(view) {
   const row = rows[places[view.step]];
   const middle = row.offsetTop - lines.clientHeight / 2 + row.offsetHeight / 2;
   lines.scrollTop = clamp(middle, 0, lines.scrollHeight);
-  memory.textContent = view.guess ? "" : here(view).memory;
+  memory.textContent = view.guess ? "" : [here(view).memory, view.scene.code_note].filter(Boolean).join(" ");
 }
 
 async function copyCode(view) {
@@ -1070,9 +1074,21 @@ function paint(view, card) {
   const block = layOut(view, tensor, width, height, card.node.hasAttribute("data-on"));
   card.block = block;
   const mask = view.lit.get(tensor.key);
-  const few = counted(mask) <= mask.length / 2;
+  // A few lit elements get an outline; where much is lit, the full colour says enough.
+  const lit = counted(mask);
+  const few = lit <= mask.length / 2 && lit <= Math.max(8, 2 * Math.max(...tensor.shape));
+  placeLabels(card, block, width, height);
   for (let depth = block.behind; depth >= 0; depth -= 1) paintLayer(view, context, tensor, block, depth, mask, few);
   paintAxes(view, context, tensor, block);
+}
+
+/** Axis names stand at the edges of the block, not of the canvas. */
+function placeLabels(card, block, width, height) {
+  const { left, top, wide, tall, shift, behind } = block;
+  const aside = left + wide / 2 - width / 2;
+  card.left.style.translate = `${Math.max(0, left - 4)}px ${top + tall / 2 - height / 2}px`;
+  card.bottom.style.translate = `${aside}px ${top + tall - height + 4}px`;
+  card.top.style.translate = `0 ${Math.max(0, top - shift * behind - 6)}px`;
 }
 
 function paintLayer(view, context, tensor, block, depth, mask, few) {
@@ -1175,37 +1191,46 @@ function paintHeat(view, context, tensor, block, depth, layer, mask, few) {
     context.imageSmoothingEnabled = columns * block.cellX < columns;
     context.drawImage(sheet, x, y, columns * block.cellX, block.tall);
   }
-  if (!few) return;
+  if (few) outlineRuns(view, context, tensor, block, depth, layer, mask);
+}
+
+/** Frames round what is lit in a heatmap: runs of a row, joined where rows below hold the same run. */
+function outlineRuns(view, context, tensor, block, depth, layer, mask) {
+  const { inks } = view.palette;
   const chosen = view.pick.key === tensor.key ? ravel(view.pick.index, tensor.shape) : -1;
   for (let piece = 0; piece < block.pieces; piece += 1) {
-    for (let row = 0; row < rows; row += 1) {
-      let from = -1;
-      for (let column = 0; column <= columns; column += 1) {
-        const flat = column < columns ? ravel(indexOf(block, layer, piece, row, column), tensor.shape) : -1;
-        const lit = column < columns && Boolean(mask[flat]);
-        if (lit && from < 0) from = column;
-        if (lit || from < 0) continue;
-        const [x, y] = cellBox(block, depth, piece, row, from);
-        const wide = Math.max(4, (column - from) * block.cellX);
-        const tall = Math.max(4, block.cellY);
-        const own = chosen >= 0 && mask[chosen] && column - from === 1;
-        context.fillStyle = own ? inks.lit : inks.text;
-        context.globalAlpha = own || column - from < 8 ? 1 : 0.85;
-        if (column - from < 8) {
-          context.fillRect(x - 1, y - (tall - block.cellY) / 2, wide, tall);
-          context.strokeStyle = inks.text;
-          context.lineWidth = 1.25;
-          if (own) context.strokeRect(x - 1, y, wide, tall);
-        } else {
-          context.strokeStyle = inks.text;
-          context.lineWidth = 1.25;
-          context.strokeRect(x, y + 0.5, wide, Math.max(2, block.cellY - 1));
-        }
-        context.globalAlpha = 1;
-        from = -1;
-      }
+    for (const { row, rows, from, to } of litRuns(tensor, block, layer, piece, mask)) {
+      const [x, y] = cellBox(block, depth, piece, row, from);
+      const wide = (to - from) * block.cellX;
+      const tall = rows * block.cellY;
+      const one = to - from === 1 && rows === 1;
+      // Narrower than the eye sees: widened about its middle.
+      const box = [x - Math.max(0, 5 - wide) / 2, y - Math.max(0, 5 - tall) / 2, Math.max(5, wide), Math.max(5, tall)];
+      const own = one && ravel(indexOf(block, layer, piece, row, from), tensor.shape) === chosen;
+      context.fillStyle = inks.lit;
+      if (own) context.fillRect(...box);
+      context.strokeStyle = inks.text;
+      context.lineWidth = 2;
+      context.strokeRect(...box);
     }
   }
+}
+
+function litRuns(tensor, block, layer, piece, mask) {
+  const runs = [];
+  for (let row = 0; row < block.rows; row += 1) {
+    for (let from = 0; from < block.columns; from += 1) {
+      const isLit = (column) => mask[ravel(indexOf(block, layer, piece, row, column), tensor.shape)];
+      if (!isLit(from)) continue;
+      let to = from + 1;
+      while (to < block.columns && isLit(to)) to += 1;
+      const above = runs.find((run) => run.row + run.rows === row && run.from === from && run.to === to);
+      if (above) above.rows += 1;
+      else runs.push({ row, rows: 1, from, to });
+      from = to;
+    }
+  }
+  return runs;
 }
 
 /** From the card's ground to the concept's colour; what is not lit stays pale, layers behind are paler. */
@@ -1214,7 +1239,7 @@ function cellColour(view, tensor, value, lit, depth) {
   if (value === -Infinity) return parseColour(inks.void);
   const [low, high] = tensor.symbol === "weights" || tensor.symbol === "mask" ? [0, 1] : tensor.range;
   const share = high > low ? clamp((value - low) / (high - low), 0, 1) : 0.5;
-  const strength = lit ? 0.2 + 0.68 * share : 0.08 + 0.3 * share;
+  const strength = lit ? 0.28 + 0.66 * share : 0.1 + 0.34 * share;
   const faded = depth ? strength * 0.8 : strength;
   return ground.map((part, at) => Math.round(part + (roles[tensor.role][at] - part) * faded));
 }

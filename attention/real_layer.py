@@ -24,6 +24,8 @@ from attention.tokens import encode
 
 Array = NDArray[Any]
 MOST_TOKENS = 64
+SAME = 1e-4
+"""Share of the largest output by which the seven steps may differ: far above rounding, far below any other formula."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +68,11 @@ class _Parts:
 
 
 def real_layer(model: LoadedModel, text: str, layer: int, *, start: str | None = None) -> RealLayer:
-    """Layer ``layer`` of a model on a text: BERT's kin and Llama's kin (``q_proj`` … ``o_proj``, RoPE, no QK-norm).
+    """Layer ``layer`` of a model on a text: BERT's kin and Llama's kin (``q_proj`` … ``o_proj``, with or without RoPE).
 
-    ``start`` is the token in front of a decoder's text. Raises UserError for a layer the model has
-    not, a text over 64 tokens, and an architecture whose attention is not these seven steps.
+    ``start`` is the token in front of a decoder's text. The steps are run once and compared, so that a
+    model that does anything else (a window, normed or capped scores) is refused, not shown wrongly.
+    Raises UserError for such a model, a layer the model has not, and a text over 64 tokens.
     """
     if not 0 <= layer < model.n_layers:
         raise UserError(
@@ -86,7 +89,7 @@ def real_layer(model: LoadedModel, text: str, layer: int, *, start: str | None =
     twin = _twin(model)
     parts = _parts(model, twin, layer)
     entered, left = _seen(twin, parts, torch.tensor([encoded.ids]))
-    return RealLayer(
+    made = RealLayer(
         layer=layer,
         tokens=tuple(token.label for token in encoded.tokens),
         x=_frozen(entered["hidden"][0]),
@@ -96,6 +99,17 @@ def real_layer(model: LoadedModel, text: str, layer: int, *, start: str | None =
         rope=_rope(entered["rope"]),
         expected=_frozen(left[0]),
     )
+    if made.difference(made.run().output) > SAME:
+        raise _other_steps(model)
+    return made
+
+
+def _other_steps(model: LoadedModel) -> UserError:
+    return UserError(
+        f"{model.title} does more in its attention than the seven steps.",
+        "Layers of BERT's and Llama's kin can be walked through here.",
+        "Choose another model.",
+    )
 
 
 def _twin(model: LoadedModel) -> Any:
@@ -104,24 +118,18 @@ def _twin(model: LoadedModel) -> Any:
 
 
 def _parts(model: LoadedModel, twin: Any, layer: int) -> _Parts:
-    """The layer's modules. Raises UserError for an architecture that does anything beside the seven steps."""
+    """The layer's modules by the names BERT's or Llama's kin give them."""
     base = getattr(twin, "model", twin)
     if hasattr(base, "encoder") and hasattr(base.encoder, "layer"):
         block = base.encoder.layer[layer].attention
         own = getattr(block, "self", None)
-        if own is not None and all(hasattr(own, name) for name in ("query", "key", "value")):
+        if all(hasattr(own, name) for name in ("query", "key", "value")):
             return _Parts(own, own.query, own.key, own.value, block.output.dense)
     if hasattr(base, "layers"):
         own = getattr(base.layers[layer], "self_attn", None)
-        plain = all(hasattr(own, name) for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
-        scaled = getattr(own, "scaling", None) == model.layout.d_head**-0.5
-        if own is not None and plain and scaled and not hasattr(own, "q_norm"):
+        if all(hasattr(own, name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")):
             return _Parts(own, own.q_proj, own.k_proj, own.v_proj, own.o_proj)
-    raise UserError(
-        f"{model.title} does more in its attention than the seven steps.",
-        "BERT's and Llama's kin can be walked through here.",
-        "Choose another model.",
-    )
+    raise _other_steps(model)
 
 
 def _seen(twin: Any, parts: _Parts, ids: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:

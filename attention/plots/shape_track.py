@@ -47,12 +47,19 @@ _ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 def track_bytes(
-    trace: StepTrace, *, source: str, seed: int = 0, tokens: Sequence[str] = (), sent: Sequence[str] = ()
+    trace: StepTrace,
+    *,
+    source: str,
+    seed: int = 0,
+    tokens: Sequence[str] = (),
+    remarks: Sequence[str] = (),
+    code_note: str = "",
 ) -> bytes:
     """A run as one message for the shape track.
 
     ``source`` says in words where the numbers come from; ``seed`` is the listing's. ``tokens`` are one label per
-    token where there is a text; ``sent`` are sentences to print under the track.
+    token where there is a text; ``remarks`` are sentences to print beside the run's own, ``code_note`` one about
+    the program.
     Raises UserError for a batch (the track draws one sequence) and for a run over 4 MiB.
     """
     if trace.sizes.lead:
@@ -69,7 +76,8 @@ def track_bytes(
         "code": {flavour: _program(trace, flavour, seed) for flavour in get_args(Flavour)},
         "start": _start(trace),
         "tokens": list(tokens),
-        "notes": [*trace.notes, *sent],
+        "notes": [*trace.notes, *remarks],
+        "code_note": code_note,
     }
     packed = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     begin = _padded(8 + len(packed))

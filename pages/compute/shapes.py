@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import streamlit as st
 
 from attention.errors import UserError
 from attention.layout import HeadLayout, divisors
-from attention.mistakes import MISTAKES, MistakeReport, run_mistake
+from attention.mistakes import MISTAKES, Comparison, MistakeReport, run_mistake
 from attention.model_facts import BUNDLED, title_of
 from attention.multihead import (
-    Sizes,
     StepTrace,
     compare_with_mha,
     d_head_guidance,
@@ -21,7 +22,11 @@ from attention.multihead import (
     random_inputs,
     score_rank,
 )
+from attention.plots.broken import broken_maps
+from attention.plots.colours import BROKEN
+from attention.plots.numbers import percent
 from attention.plots.shape_track import track_bytes, track_css, track_js
+from attention.provenance import axis_word
 from pages.shared.bar import DEFAULT_TEXT, fits_link
 from pages.shared.errors import plain, show_error
 from pages.shared.site import next_link
@@ -34,6 +39,34 @@ MOST_HEADS = 16
 D_MODELS = (4, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 SEEDS = range(10)
 FEW = 150  # pixels: a box for a number
+MOST_MIXED = 12
+COUNTED = ("parameters", "parameters_mha", "flops", "flops_mha")
+SHORT = {
+    "skip_permute": "Skip the permute",
+    "concat_without_permute": "Concat without permuting back",
+    "no_scale": "Forget ÷ √d_head",
+    "wrong_softmax_axis": "Softmax over the wrong axis",
+    "tile_kv": "Tile K/V instead of repeating",
+    "mask_after_softmax": "Mask after softmax",
+    "drop_transpose": "No transpose at all",
+}
+# On a phone the boxes stand three in a row, so that the first block is on the first screen.
+_BAR_STYLE = """<style>
+.st-key-s_bar { gap: 0.5rem 0.8rem; }
+@media (max-width: 700px) {
+  .st-key-s_bar > [data-testid="stElementContainer"] { flex: 1 1 28%; min-width: 0; width: auto !important; }
+  .st-key-s_bar > [data-testid="stElementContainer"]:has([data-testid="stTextInput"]) { flex-basis: 100%; }
+  .st-key-s_bar [data-testid="stWidgetLabel"] + * { min-width: 0; }
+  .st-key-s_bar [data-testid="stTooltipIcon"] { display: none; }
+}
+</style>"""
+# Diagonal stripes beside the red: colour is never alone.
+_VERDICT_STYLE = f"""<style>
+.hs-verdict {{ padding: 0.6rem 1rem 0.6rem 2.2rem; border-radius: 0.5rem; border: 1px solid #8886; font-size: 1.3rem; }}
+.hs-verdict p {{ margin: 0; }}
+.hs-broken {{ border-color: {BROKEN.light}; background:
+  repeating-linear-gradient(45deg, {BROKEN.light} 0 5px, transparent 5px 10px) left / 1.2rem 100% no-repeat; }}
+</style>"""
 
 _track = st.components.v2.component("headscope_shapes", css=track_css(), js=track_js())
 
@@ -50,17 +83,23 @@ class Given:
     source: str
     seed: int = 0
     tokens: tuple[str, ...] = ()
-    expected: Any = None
+    difference: Callable[[Any], float] | None = None
 
 
 def page() -> None:
     """The page from top to bottom."""
     st.html("<h1 class='hs-only-spoken'>Shapes: multi-head attention in seven steps</h1>")
+    st.html(_BAR_STYLE)
     try:
         given = _settings()
         trace = multi_head_attention(given.x, given.weights, given.layout, given.causal, rope=given.rope)
         message = track_bytes(
-            trace, source=given.source, seed=given.seed, tokens=given.tokens, sent=_checked(given, trace)
+            trace,
+            source=given.source,
+            seed=given.seed,
+            tokens=given.tokens,
+            remarks=_checked(given, trace),
+            code_note="" if given.difference is None else "The program draws random numbers of these shapes.",
         )
     except UserError as error:
         show_error(error)
@@ -190,7 +229,7 @@ def _real(model: str) -> Given:
         real.rope,
         f"{name}, layer {layer} of 0 to {loaded.n_layers - 1}",
         tokens=real.tokens,
-        expected=real.difference,
+        difference=real.difference,
     )
 
 
@@ -209,14 +248,11 @@ def _layer(model: str, text: str, layer: int) -> Any:
     return real_layer(loaded, text, layer, start=loaded.default_start)
 
 
-def _checked(given: Given, trace: StepTrace) -> list[str]:
-    if given.expected is None:
-        return []
-    return [
-        "These steps against the model's own attention output: largest difference "
-        f"{given.expected(trace.output):.1e} of its largest number. "
-        "The program draws random numbers of the same shapes."
-    ]
+def _checked(given: Given, trace: StepTrace) -> tuple[str, ...]:
+    if given.difference is None:
+        return ()
+    far = given.difference(trace.output)
+    return (f"Largest difference from the model's own attention output: {far:.1e} of its largest number.",)
 
 
 # ---- under the track
@@ -235,32 +271,149 @@ def _more(given: Given, trace: StepTrace) -> None:
 
 
 def _broken(given: Given) -> None:
-    titles = {mistake.key: mistake.title for mistake in MISTAKES}
     key = st.segmented_control(
-        "Pick a mistake",
-        tuple(titles),
+        "Pick a mistake. One line is changed, everything else is done right.",
+        tuple(SHORT),
         default=MISTAKES[0].key,
-        format_func=lambda key: titles[key],
+        format_func=SHORT.__getitem__,
         required=True,
         key="s_mistake",
         bind="query-params",
         persist_state="session",
     )
     report = run_mistake(key, given.x, given.weights, given.layout, given.causal, rope=given.rope)
-    st.write(report.sentence)
+    _verdict(report)
+    _lines(report)
+    with st.container(horizontal=True):
+        compared = _which(report)
+        head = _head_of(compared) if compared is not None and compared.correct.ndim == 3 else None
+    if compared is not None:
+        _maps(compared, head, given.tokens)
+    if report.mixed:
+        table(
+            "What got mixed"
+            + (f" (the first {MOST_MIXED} of {len(report.mixed)})" if len(report.mixed) > MOST_MIXED else ""),
+            ("place", "should hold", "holds"),
+            [(mix.row, mix.expected, mix.got) for mix in report.mixed[:MOST_MIXED]],
+        )
+    st.markdown(f"**How a test catches it.** {plain(report.mistake.caught_by)}")
+
+
+def _verdict(report: MistakeReport) -> None:
+    """Red and hatched where the step is broken; plain where nothing shows."""
+    kind = "broken" if report.visible else "hidden"
+    error = f"<p><code>ValueError: {html.escape(report.error)}</code></p>" if report.error else ""
+    st.html(
+        f"{_VERDICT_STYLE}<div class='hs-verdict hs-{kind}' role='status'>"
+        f"<p><b>{html.escape(report.sentence)}</b></p>{error}</div>"
+    )
+
+
+def _lines(report: MistakeReport) -> None:
+    wrong, right = st.columns(2)
+    with wrong:
+        st.caption("✗ The wrong line")
+        st.code(report.wrong_line, language="python", wrap_lines=True)
+    with right:
+        st.caption("✓ The right line")
+        st.code(report.right_line, language="python", wrap_lines=True)
+
+
+def _which(report: MistakeReport) -> Comparison | None:
+    """The tensor to look at: the first that goes wrong or the output."""
+    if report.at_step is None or report.output is None:
+        return report.output
+    if not report.visible:
+        return None
+    first = f"{report.at_step.symbol}, where it happens"
+    place = st.segmented_control(
+        "Look at", (first, "the output"), default=first, required=True, key="s_look", label_visibility="collapsed"
+    )
+    return report.at_step if place == first else report.output
+
+
+def _head_of(compared: Comparison) -> int:
+    """Which head to show; the one that went furthest astray comes first."""
+    far = np.where(np.isfinite(compared.difference), np.abs(compared.difference), 0).max(axis=(1, 2))
+    return int(
+        st.selectbox(
+            "Which head",
+            range(len(far)),
+            index=int(far.argmax()),
+            format_func=lambda at: f"{axis_word(compared.axes[0])} {at}",
+            key=f"s_worst_{compared.symbol}",
+            label_visibility="collapsed",
+            width=FEW,
+        )
+    )
+
+
+def _maps(compared: Comparison, head: int | None, tokens: tuple[str, ...]) -> None:
+    at = () if head is None else (head,)
+    correct, wrong, difference = compared.correct[at], compared.wrong[at], compared.difference[at]
+    rows, columns = compared.axes[-2:]
+    limit = compared.tolerance * max(1.0, float(np.abs(compared.correct).max()))
+    bad = np.asarray(~(np.abs(difference) <= limit).all(axis=-1))
+    words = tokens if len(tokens) == len(correct) else [f"{axis_word(rows)} {at}" for at in range(len(correct))]
+    figure = broken_maps(correct, wrong, bad, words, columns, theme=str(st.context.theme.type or "light"))
+    alt = f"{compared.symbol} correct, wrong and their difference: {int(bad.sum())} of {len(bad)} rows shown are wrong."
+    st.plotly_chart(figure, key="s_maps", alt=alt, config={"displayModeBar": False})
+    st.caption(
+        f"{compared.symbol}: {compared.rows_wrong} of {compared.rows_total} rows are wrong, by up to "
+        f"{compared.largest:.3g}. Correct and wrong share one scale; ✗ and a frame mark wrong rows."
+    )
 
 
 def _rank(trace: StepTrace) -> None:
-    st.write(d_head_guidance(trace.layout.d_head).sentence)
-    st.write(score_rank(trace.scores, trace.layout.d_head).sentence)
+    guidance = d_head_guidance(trace.layout.d_head)
+    show = st.warning if guidance.level == "warning" else st.info
+    show(plain(guidance.sentence), icon=":material/straighten:")
+    measured = score_rank(trace.scores, trace.layout.d_head)
+    st.markdown(plain(measured.sentence))
+    table(
+        f"Rank of each head's {trace.sizes.seq_len} × {trace.sizes.seq_len} scores, before mask and softmax",
+        ("head", "rank", "at most"),
+        [(f"head {head}", str(rank), str(measured.bound)) for head, rank in enumerate(measured.ranks)],
+    )
 
 
 def _cost(trace: StepTrace) -> None:
     rows = compare_with_mha(trace.sizes)
+    totals = [sum(getattr(row, name) for row in rows) for name in COUNTED]
+    own = trace.layout.rung
+    if own == "MHA":
+        st.markdown(
+            "This is MHA: every query head has its own K and V. Choose fewer n\\_kv\\_heads to see what sharing saves."
+        )
+    else:
+        saved = 1 - totals[0] / totals[1]
+        st.markdown(
+            f"**{own}**: {trace.layout.q_per_kv} query heads share each K/V head. Parameters: {totals[0]:,} instead of "
+            f"{totals[1]:,}, {percent(saved)} fewer. The KV cache shrinks {trace.layout.q_per_kv} times."
+        )
+    headers = (
+        "step",
+        f"parameters, {own}",
+        "parameters, MHA",
+        f"FLOPs, {own}",
+        "FLOPs, MHA",
+        "parameters come from",
+        "FLOPs come from",
+    )
+    cells = [
+        (
+            f"{row.number} {row.name}: {row.symbol}",
+            *(f"{getattr(row, name):,}" for name in COUNTED),
+            row.parameters_formula,
+            row.flops_formula,
+        )
+        for row in rows
+    ]
     table(
-        "Cost",
-        ("step", "parameters", "MHA"),
-        [(row.name, str(row.parameters), str(row.parameters_mha)) for row in rows],
+        "One FLOP is one multiplication or one addition",
+        headers,
+        [*cells, ("total", *(f"{total:,}" for total in totals), "", "")],
+        chosen=len(cells),
     )
 
 
