@@ -7,7 +7,6 @@ and cached, but not yet expanded to H heads.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,11 +17,13 @@ import torch
 
 from attention.settings import settings
 from attention.sharing import MuteHeads, ShareKV, WhatIf
+from attention.turns import Turns
 
 NAME = "headscope"
 
-# Two forwards of one thread each are faster on two cores than two forwards of two threads.
-forward_slot = threading.BoundedSemaphore(settings().forward_slots)
+# Two forwards of one thread each are faster on two cores than two forwards of two threads. In turns, because a
+# model that writes asks again for every token and would take a plain semaphore's slot before anyone else woke up.
+forward_slot = Turns(settings().forward_slots)
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Recorder:
     ``weights`` (layer, B, H, Q, K) is allocated up front when the sizes are known; softmax
     writes straight into it. ``keep`` names tensors of layer ``keep_layer`` to hold on to.
     ``attended`` (B, T) is 1 at the tokens of a padded batch and 0 at its padding; None without padding.
+    ``last_rows``, given as a list, receives one (B, H, 1, K) a layer: only the last query's weights, for a
+    cache that grows (K may differ between layers with and without a window).
     """
 
     n_layers: int | None = None
@@ -48,6 +51,7 @@ class Recorder:
     mask_of_layer: list[int] = field(default_factory=list)
     sinks: bool = False
     hidden: torch.Tensor | None = None
+    last_rows: list[torch.Tensor] | None = None
 
     def buffer(self, layer: int, like: torch.Size) -> torch.Tensor | None:
         """The place softmax writes layer ``layer``'s weights to, or None while only probing."""
@@ -129,6 +133,8 @@ def attention_forward(
     if recorder:
         recorder.note_mask(attention_mask, mask)
         recorder.sinks |= s_aux is not None
+        if recorder.last_rows is not None:
+            recorder.last_rows.append(weights[:, :, -1:].clone())  # a view would keep the whole (Q, K) alive
         if layer == recorder.keep_layer:
             recorder.hold({"q": query, "k": key, "v": value}, scaling, softcap)
         output = _muted(output, recorder, layer)
