@@ -21,6 +21,9 @@ class SitePage:
 PAGES = (
     SitePage("See", "see/heads.py", "Heads", "", "see what every head looks at"),
     SitePage("Compute", "compute/shapes.py", "Shapes", "shapes", "walk through attention in seven steps"),
+    SitePage(
+        "Compute", "compute/pytorch.py", "In PyTorch", "pytorch", "compute the same attention four ways in PyTorch"
+    ),
     SitePage("Cost", "cost/cache.py", "KV cache", "cache", "see what the memory of attention costs"),
 )
 
