@@ -64,7 +64,7 @@ class AppServer:
                 kind = message.WhichOneof("type")
                 if kind == "navigation":
                     pages = tuple(
-                        PageLink(page.page_name, "" if page.is_default else page.url_pathname)
+                        PageLink(page.page_name, page.url_pathname)
                         for page in message.navigation.app_pages
                         if not page.is_hidden and not page.external_url
                     )
