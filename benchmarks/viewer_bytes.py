@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from benchmarks.ratios import Row, Target
 from benchmarks.server import ROOT
 from benchmarks.texts import counter, text_of
 
-PEERS = ROOT / "benchmarks" / "results" / "peers"
+WHEELS = ROOT / "benchmarks" / "results" / "wheels"
 REQUIREMENTS = ROOT / "benchmarks" / "peers" / "requirements.txt"
 # bertviz 1.4.1, head_view(html_action="return") on MiniLM's weights: 44.7, 45.2 and 45.6 at 64, 128 and 256 tokens.
 CITED = 45.0
@@ -55,10 +55,13 @@ def message_bytes(traced: AttentionTrace) -> tuple[int, int]:
 
 
 def bertviz_bytes(traces: list[AttentionTrace]) -> list[int] | None:
-    """Bytes of BertViz's page for each trace; None when it cannot be installed."""
-    if not _installed():
+    """Bytes of BertViz's page for each trace; None when it cannot be had."""
+    wheel = _wheel()
+    if wheel is None:
         return None
     with tempfile.TemporaryDirectory(prefix="headscope-bench-") as folder:
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(folder)
         files = []
         for at, traced in enumerate(traces):
             files.append(str(Path(folder) / f"{at}.npz"))
@@ -66,7 +69,7 @@ def bertviz_bytes(traces: list[AttentionTrace]) -> list[int] | None:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.peers.bertviz_html", *files],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(PEERS)},
+            env={**os.environ, "PYTHONPATH": folder},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -81,14 +84,14 @@ def _rows(traced: AttentionTrace, theirs: int | None) -> list[Row]:
     note = "The Heads page's whole message: header, labels, cards, checks, one byte per weight."
     if not fits:
         note = (
-            "Over 4 MiB the page opens with thumbnails of all heads and one layer in full; counted here is everything "
-            f"sent until each layer was looked at in full. The opening message alone: {opening / n_weights:.2f} B per weight."
+            "Over 4 MiB the page opens with thumbnails of all heads and one layer in full "
+            f"({opening / n_weights:.2f} B per weight); counted here is all that is sent until each layer was in full."
         )
     peer = CITED if theirs is None else theirs / n_weights
     source = (
-        "BertViz could not be installed: its 45 bytes per weight are cited from an earlier run, not measured."
+        "BertViz could not be fetched: its 45 bytes per weight are cited from an earlier run, not measured."
         if theirs is None
-        else f"BertViz {_version()} head_view(html_action='return') on the same weights."
+        else "BertViz 1.4.1, head_view(html_action='return') on the same weights."
     )
     return [
         Row(
@@ -112,18 +115,15 @@ def _rows(traced: AttentionTrace, theirs: int | None) -> list[Row]:
     ]
 
 
-def _installed() -> bool:
-    if _version():
-        return True
-    print("Installing BertViz for the comparison (once; 160 KB, into benchmarks/results)…", file=sys.stderr)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command += ["--no-deps", "--require-hashes", "--target", str(PEERS), "-r", str(REQUIREMENTS)]
+def _wheel() -> Path | None:
+    """BertViz's package file, fetched once with its hash checked. Kept packed: code of others stays out of the tree."""
+    found = next(WHEELS.glob("bertviz-*.whl"), None)
+    if found:
+        return found
+    print("Fetching BertViz for the comparison (once; 160 KB, into benchmarks/results)…", file=sys.stderr)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command += ["--no-deps", "--require-hashes", "--dest", str(WHEELS), "-r", str(REQUIREMENTS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        print("BertViz could not be installed: " + " ".join(done.stderr.split())[-300:], file=sys.stderr)
-    return done.returncode == 0
-
-
-def _version() -> str:
-    found = importlib.metadata.distributions(name="bertviz", path=[str(PEERS)])
-    return next((str(one.version) for one in found), "")
+        print("BertViz could not be fetched: " + " ".join(done.stderr.split())[-300:], file=sys.stderr)
+    return next(WHEELS.glob("bertviz-*.whl"), None)

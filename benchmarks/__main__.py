@@ -1,0 +1,88 @@
+"""``python -m benchmarks``: measure against peers in the same run, print one table, keep every run as JSON.
+
+``--only tracing`` (several may follow) measures a part; ``--quick`` takes about a minute instead of four.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ratios import Row, as_json, table
+
+RESULTS = Path(__file__).resolve().parent / "results"
+# In the order of the table; each module has measure(quick) -> rows.
+MEASURES = ("tracing", "viewer_bytes", "browser", "cold_start", "memory")
+PACKAGES = ("torch", "transformers", "streamlit", "plotly", "numpy")
+BUSY = 1.0  # other processes waiting for a core, beyond which the figures are marked
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print. 0 when every target is met, else 1."""
+    chosen = _options(arguments)
+    _quiet()
+    rows: list[Row] = []
+    before = _load()
+    for name in chosen.only or MEASURES:
+        began = time.monotonic()
+        print(f"Measuring {name}…", file=sys.stderr, flush=True)
+        rows += importlib.import_module(f"benchmarks.{name}").measure(chosen.quick)
+        print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    print(table(rows))
+    print(
+        f"\nMedians; in brackets the middle half of the runs. {os.cpu_count()} cores, load {before:.1f} at the start."
+    )
+    if before > BUSY:
+        print("Other programs were running: take the ratios, not the times.")
+    print(f"Every run is in {keep(rows, chosen.quick, before).relative_to(RESULTS.parent.parent)}.")
+    missed = [row.measure for row in rows if row.met is False]
+    if missed:
+        print("Missed: " + "; ".join(name.strip() for name in missed))
+    return 1 if missed else 0
+
+
+def keep(rows: list[Row], quick: bool, load: float, folder: Path = RESULTS) -> Path:
+    """Write every run of every row, and the machine they ran on, to a JSON file named by the time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{time.strftime('%Y-%m-%d-%H%M%S')}.json"
+    path.write_text(json.dumps({"machine": machine(load), "quick": quick, "rows": as_json(rows)}, indent=1) + "\n")
+    return path
+
+
+def machine(load: float) -> dict[str, Any]:
+    """What the figures depend on besides the code."""
+    return {
+        "cores": os.cpu_count(),
+        "load_at_start": load,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        **{name: version(name) for name in PACKAGES},
+    }
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=MEASURES, metavar="PART", help=f"of {', '.join(MEASURES)}")
+    parser.add_argument("--quick", action="store_true", help="fewer runs: about a minute")
+    return parser.parse_args(arguments)
+
+
+def _quiet() -> None:
+    """Progress bars of the libraries, here and in every process started, would bury the table."""
+    os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+
+
+def _load() -> float:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
