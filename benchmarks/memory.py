@@ -32,7 +32,7 @@ WATCH_FRAMES = """() => {
 TAKE_FRAMES = "() => { const gaps = window.gaps; window.gaps = null; return gaps.sort((one, other) => one - other); }"
 
 
-def measure(quick: bool) -> list[Row]:
+def measure(_: bool) -> list[Row]:
     """Memory when idle, with both models, and after a page of 512 tokens; the longest frame on that page."""
     from playwright.sync_api import sync_playwright
 
@@ -43,7 +43,7 @@ def measure(quick: bool) -> list[Row]:
         context = browser.new_context(viewport=DESKTOP)
         context.add_init_script(STOPWATCH)
         page = context.new_page()
-        memory = {}
+        memory = {"server answers, nothing loaded yet": _mebibytes(process)}
         for model in (MINILM, SMOLLM):
             _open(page, f"{server.url}/?{urlencode({'model': model.title})}")
         memory["both models loaded, one sentence each"] = _mebibytes(process)
