@@ -155,6 +155,8 @@ def begin_run(
         n_heads=model.layout.n_heads,
         n_kv_heads=model.layout.n_kv_heads,
         dtype=_dtype(model),
+        working=KVCache.from_config(model.model.config).working(1, 1, _dtype(model)).text,
+        max_new_tokens=max_new_tokens,
         machine=machine(),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,8 @@ class GenerationStep:
 class Run:
     """A whole text being written. ``recomputed``: (tokens, seconds of one forward pass without a cache).
 
-    ``recorded_on`` is a date for a recording, None for what was computed just now; ``machine`` says on what.
+    ``working`` shows the formula's factors for one token. ``recorded_on`` is a date for a recording, None for
+    what was computed just now; ``machine`` says on what.
     """
 
     model: str
@@ -88,11 +89,17 @@ class Run:
     n_heads: int
     n_kv_heads: int
     dtype: str
+    working: str
+    max_new_tokens: int
     machine: str
     steps: tuple[GenerationStep, ...] = ()
     recomputed: tuple[tuple[int, float], ...] = ()
     recorded_on: str | None = None
-    stopped: bool = field(default=False)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was written to its end: as many tokens as asked for, or the model's own end."""
+        return len(self.steps) == self.max_new_tokens or bool(self.steps and self.steps[-1].ends)
 
     @property
     def tokens(self) -> tuple[str, ...]:

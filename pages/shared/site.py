@@ -24,6 +24,7 @@ PAGES = (
     SitePage(
         "Compute", "compute/pytorch.py", "In PyTorch", "pytorch", "compute the same attention four ways in PyTorch"
     ),
+    SitePage("Cost", "cost/write.py", "Watch it write", "write", "watch a model write and its memory grow"),
     SitePage("Cost", "cost/cache.py", "KV cache", "cache", "see what the memory of attention costs"),
 )
 
