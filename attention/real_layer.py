@@ -122,7 +122,7 @@ def _parts(model: LoadedModel, twin: Any, layer: int) -> _Parts:
     base = getattr(twin, "model", twin)
     if hasattr(base, "encoder") and hasattr(base.encoder, "layer"):
         block = base.encoder.layer[layer].attention
-        own = getattr(block, "self", None)
+        own: Any = getattr(block, "self", None)
         if all(hasattr(own, name) for name in ("query", "key", "value")):
             return _Parts(own, own.query, own.key, own.value, block.output.dense)
     if hasattr(base, "layers"):

@@ -40,6 +40,7 @@ D_MODELS = (4, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 SEEDS = range(10)
 FEW = 150  # pixels: a box for a number
 MOST_MIXED = 12
+_SAID, _MOVED, _HEADS_BEFORE = "s_said", "s_moved", "s_heads_before"
 COUNTED = ("parameters", "parameters_mha", "flops", "flops_mha")
 SHORT = {
     "skip_permute": "Skip the permute",
@@ -92,6 +93,7 @@ def page() -> None:
     st.html(_BAR_STYLE)
     try:
         given = _settings()
+        _said()
         trace = multi_head_attention(given.x, given.weights, given.layout, given.causal, rope=given.rope)
         message = track_bytes(
             trace,
@@ -102,6 +104,7 @@ def page() -> None:
             code_note="" if given.difference is None else "The program draws random numbers of these shapes.",
         )
     except UserError as error:
+        _said()
         show_error(error)
     else:
         _track(key="s_track", data=message, on_ask_change=_answer)
@@ -121,14 +124,13 @@ def _answer() -> None:
 
 
 def _settings() -> Given:
-    models = [bundled.id for bundled in BUNDLED]
+    options = (RANDOM, *(bundled.id for bundled in BUNDLED))
+    _greet("numbers", "s_source", [_source_title(option) for option in options], _source_title(RANDOM))
     with st.container(horizontal=True, vertical_alignment="bottom", key="s_bar"):
         source = st.selectbox(
             "Numbers",
-            (RANDOM, *models),
-            format_func=lambda option: (
-                "Random numbers" if option == RANDOM else f"{title_of(option).split(':')[0]}, real"
-            ),
+            options,
+            format_func=_source_title,
             key="s_source",
             bind="query-params",
             persist_state="session",
@@ -138,23 +140,24 @@ def _settings() -> Given:
         return _random() if source == RANDOM else _real(source)
 
 
+def _source_title(option: str) -> str:
+    return "Random numbers" if option == RANDOM else f"{title_of(option).split(':')[0]}, real"
+
+
 def _random() -> Given:
+    _greet("seq_len", "s_seq", range(1, MOST_SEQ_LEN + 1), 4)
     seq_len = st.slider(
         "seq_len", 1, MOST_SEQ_LEN, 4, key="s_seq", bind="query-params", persist_state="session", width=170
     )
     d_model = _number("d_model", "s_width", D_MODELS, 8, "How many numbers describe one token.")
     heads = tuple(number for number in divisors(d_model) if number <= MOST_HEADS)
-    n_heads = _number(
-        "n_heads", "s_heads", heads, 2, f"The divisors of d_model {d_model}: each head gets an equal share."
-    )
-    n_kv_heads = _number(
-        "n_kv_heads",
-        "s_kv",
-        divisors(n_heads),
-        n_heads,
-        f"The divisors of n_heads {n_heads}: fewer K/V heads are shared.",
-    )
+    why = f"The divisors of d_model {d_model}: each head gets an equal share."
+    n_heads = _number("n_heads", "s_heads", heads, 2, why, on_change=_stay_mha)
+    st.session_state[_HEADS_BEFORE] = n_heads
+    why = f"The divisors of n_heads {n_heads}: fewer K/V heads are shared."
+    n_kv_heads = _number("n_kv_heads", "s_kv", divisors(n_heads), n_heads, why)
     seed = _number("seed", "s_seed", tuple(SEEDS), 0, "Other random numbers of the same sizes.")
+    _greet("causal", "s_causal", ("true", "false"), "false")
     causal = st.toggle(
         "causal",
         key="s_causal",
@@ -167,46 +170,76 @@ def _random() -> Given:
     return Given(x, weights, layout, causal, None, f"random numbers, seed {seed}", seed)
 
 
-def _number(label: str, key: str, options: Sequence[int], usual: int, help: str) -> int:
-    """A box that offers only what fits. A value that fits no longer, or a link's that never did, is replaced aloud."""
-    fits = max((option for option in options if option <= usual), default=options[0])
+def _stay_mha() -> None:
+    """While every query head has its own K/V head, changing their number changes both."""
+    if st.session_state.get("s_kv") == st.session_state.get(_HEADS_BEFORE):
+        st.session_state["s_kv"] = st.session_state["s_heads"]
+        st.session_state[_MOVED] = "s_kv"
+
+
+def _number(
+    label: str, key: str, options: Sequence[int], usual: int, help: str, on_change: Callable[[], None] | None = None
+) -> int:
+    """A box that offers only what fits; a value that does not fit is replaced by the usual one, aloud."""
+    shown = max((option for option in options if option <= usual), default=options[0])
     kept = st.session_state.get(key)
-    asked = st.query_params.get(key) if kept is None else None
     if kept is not None and kept not in options:
-        st.session_state[key] = fits = _nearest(kept, options)
-        st.toast(f"{label} is now {fits}: {kept} no longer fits. It may be {', '.join(map(str, options))}.")
-    elif asked is not None and asked not in map(str, options):
-        st.toast(
-            plain(f"This link asks for {label} {asked[:20]}. It may be {', '.join(map(str, options))}; showing {fits}.")
-        )
+        _say(f"{label} is now {shown}, because {kept} no longer fits. It may be {_listed(options)}.")
+    _greet(label, key, options, shown)
+    moved = st.session_state.get(_MOVED) == key
+    if moved:
+        del st.session_state[_MOVED]
     return int(
         st.selectbox(
             label,
             options,
-            index=options.index(fits),
+            # A value set by the callback needs no other default, and Streamlit warns about two.
+            index=0 if moved else options.index(shown),
             key=key,
             bind="query-params",
             persist_state="session",
             help=help,
             width=FEW,
+            on_change=on_change or "rerun",
         )
     )
 
 
-def _nearest(wanted: int, options: Sequence[int]) -> int:
-    return max((option for option in options if option <= wanted), default=options[0])
+def _greet(label: str, key: str, allowed: Sequence[object], shown: object) -> None:
+    """A link may ask for what is not there: say so once."""
+    asked = st.query_params.get(key)
+    if asked is not None and key not in st.session_state and asked not in map(str, allowed):
+        _say(f"This link asks for {label} {asked[:40]}. It may be {_listed(allowed)}. Showing {shown}.")
+
+
+def _listed(options: Sequence[object]) -> str:
+    if isinstance(options, range):
+        return f"{options[0]} to {options[-1]}"
+    return ", ".join(map(str, options))
+
+
+def _say(sentence: str) -> None:
+    st.session_state.setdefault(_SAID, []).append(sentence)
+
+
+def _said() -> None:
+    """What the settings had to say in this run."""
+    for sentence in st.session_state.pop(_SAID, []):
+        st.info(plain(sentence))
 
 
 def _real(model: str) -> Given:
     bundled = next(each for each in BUNDLED if each.id == model)
     loaded = _loaded(model)
     typed = st.session_state.get("text", DEFAULT_TEXT) or ""
+    key, usual = f"s_layer_{bundled.kind}", min(2, loaded.n_layers - 1)
+    _greet("layer", key, range(loaded.n_layers), usual)
     layer = st.slider(
         "layer",
         0,
         loaded.n_layers - 1,
-        min(2, loaded.n_layers - 1),
-        key=f"s_layer_{bundled.kind}",
+        usual,
+        key=key,
         bind="query-params",
         persist_state="session",
         width=200,
@@ -271,6 +304,8 @@ def _more(given: Given, trace: StepTrace) -> None:
 
 
 def _broken(given: Given) -> None:
+    _greet("mistake", "s_mistake", tuple(SHORT.values()), SHORT[MISTAKES[0].key])
+    _said()
     key = st.segmented_control(
         "Pick a mistake. One line is changed, everything else is done right.",
         tuple(SHORT),
