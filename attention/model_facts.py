@@ -104,6 +104,11 @@ _ready_lock = threading.Lock()
 
 
 def readiness(model_id: str) -> threading.Event:
-    """Set once this process has loaded the model: a page asks before it waits."""
+    """Set once this process has loaded a listed model: a page asks before it waits.
+
+    Ids that are not listed (a link may name anything) are never remembered and never ready.
+    """
+    if model_id not in list_models():
+        return threading.Event()
     with _ready_lock:
         return _ready.setdefault(model_id, threading.Event())
