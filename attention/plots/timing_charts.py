@@ -68,7 +68,7 @@ def time_bars(ways: Sequence[WayBar], theme: str) -> Drawn:
             width=0.42,
             text=[f"<b>{milliseconds(way.seconds)}</b>" for way in ways],
             textposition="outside",
-            textfont={"size": 15},
+            textfont={"size": 15, "color": INK.on(theme)},
             cliponaxis=False,
             marker={
                 "color": [(INK if way.fused else _PALE).on(theme) for way in ways],
@@ -86,7 +86,7 @@ def time_bars(ways: Sequence[WayBar], theme: str) -> Drawn:
             yanchor="bottom",
             text=f"<b>{escaped(way.title)}</b> · {escaped(way.kernel)}",
             showarrow=False,
-            font={"size": 13},
+            font={"size": 13, "color": INK.on(theme)},
             align="left",
         )
     figure.update_xaxes(title="median milliseconds per run", range=[0, longest * 1.28], zeroline=False, nticks=6)

@@ -21,7 +21,10 @@ SMALL_FLOPS = 0.7e9  # a run of this many operations takes some hundredths of a 
 SMALL_SCORES = 2 * 2**20  # numbers in the scores of all heads
 TIMING_SHARE = 0.7  # of the progress bar; the rest is memory
 WAIT_SECONDS = 0.3
-QUICK = {"runs": 5, "seconds_per_way": 0.1}
+PRELOAD = "preload"  # the thread of attention/preload.py
+FEWEST_RUNS = 3
+UNSTEADY = 1.6
+QUICK = {"runs": 7, "seconds_per_way": 0.2}
 THOROUGH = {"runs": 7, "seconds_per_way": 1.0}
 
 Report = Callable[[float, str], None]
@@ -66,6 +69,12 @@ class Measured:
     timing: Any
     memory: tuple[Any, ...]
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether explicit and fused may be compared: several runs each, and their median near their fastest."""
+        ways = [way for way in self.timing.ways if way.key in ("explicit", "fused")]
+        return all(way.runs >= FEWEST_RUNS and way.median_seconds <= UNSTEADY * way.fastest_seconds for way in ways)
+
 
 class Bench:
     """One measurement at a time, since two at once would spoil each other's figures; the latest results are kept."""
@@ -87,7 +96,7 @@ class Bench:
         beyond the limits.
         """
         while not self._turn.acquire(timeout=WAIT_SECONDS):
-            report(0.0, "Somebody else is measuring. Two at once would spoil both figures, so this one waits its turn.")
+            report(0.0, "Somebody else is measuring. Two at once would spoil both figures, so this one waits its turn")
         try:
             before = None if again else self.kept(request)
             return before or self._keep(request, _measured(request, report))
@@ -100,6 +109,17 @@ class Bench:
         while len(self._results) > MOST_RESULTS:
             self._results.popitem(last=False)
         return measured
+
+
+def wait_for_preload(report: Report) -> None:
+    """Until a server that has just been started has loaded its models: until then times would be wrong.
+
+    Call it before anything that uses torch: a thread keeps the number of torch threads it began with.
+    """
+    for thread in threading.enumerate():
+        while thread.name == PRELOAD and thread.is_alive():
+            report(0.0, "The server has just started and is loading its models, which would spoil the figures")
+            thread.join(WAIT_SECONDS)
 
 
 @st.cache_resource

@@ -14,7 +14,7 @@ from attention.layout import divisors
 from attention.plots.numbers import bytes_text
 from attention.plots.timing_charts import Drawn, MemoryRow, WayBar, memory_lines, milliseconds, time_bars
 from pages.compute.four_ways import setup_code, way_codes
-from pages.compute.measuring import D_MODEL, SEQ_LENS, Measured, Request, bench, traps
+from pages.compute.measuring import D_MODEL, SEQ_LENS, Measured, Request, bench, traps, wait_for_preload
 from pages.compute.trap_code import NAMES, snippet
 from pages.shared.errors import plain, show_error
 from pages.shared.number_box import number_box
@@ -29,7 +29,11 @@ EVEN = 1.1  # ratios below this are within the noise of a shared machine
 NUMBERS = ("no", "One", "Two", "Three", "Four")
 STYLE = """<style>
 .hs-answer { font-size: 1.65rem; line-height: 1.25; font-weight: 400; padding: 0; margin: 0; }
+@media (min-width: 701px) { .st-key-p_figures { min-height: 31rem; } }
+.hs-part { font-size: 1.6rem; font-weight: 700; padding: 0; margin: 1.2rem 0 0; }
 .hs-trap { font-size: 1.15rem; font-weight: 700; padding: 0; margin: 0; }
+[data-testid="stElementContainer"]:has(> [data-testid="stHtml"] > .hs-only-spoken) { width: 1px !important; }
+[data-testid="stCaptionContainer"] { overflow-wrap: anywhere; }
 @media (max-width: 700px) { .hs-answer { font-size: 1.3rem; } }
 </style>"""
 
@@ -37,17 +41,21 @@ STYLE = """<style>
 def page() -> None:
     """The answer first, then why: figures, traps, code."""
     st.html(f"{STYLE}<h1 class='hs-only-spoken'>Attention in PyTorch</h1>")
-    answer = st.container(key="p_answer")
+    with st.container(key="p_answer"):
+        answer = st.empty()
     request, pressed = _settings()
-    figures = st.container(key="p_figures")
-    try:
-        _first_screen(request, pressed, answer, figures)
-    except UserError as error:
-        with answer:
-            show_error(error)
-    _traps()
+    figures, below = st.container(key="p_figures"), st.container(key="p_traps_part")
     _code(request)
     next_link("pytorch")
+    # What may take seconds comes last: the rest is there to read meanwhile.
+    with figures:
+        place = st.empty()
+    if pressed or bench().kept(request) is None:
+        answer.html('<h2 class="hs-answer"><b>One attention, computed four ways.</b> Being measured here and now.</h2>')
+    wait_for_preload(lambda share, words: place.progress(share, f"{words}…"))
+    with below:
+        _traps()
+    _first_screen(request, pressed, answer, place, figures)
 
 
 # ---- settings
@@ -85,27 +93,40 @@ def _settings() -> tuple[Request, bool]:
 # ---- the first screen
 
 
-def _first_screen(request: Request, pressed: bool, answer: Any, figures: Any) -> None:
+def _first_screen(request: Request, pressed: bool, answer: Any, place: Any, figures: Any) -> None:
     measured = None if pressed else bench().kept(request)
-    if measured is None and (pressed or request.is_small):
-        measured = _measure(request, pressed, figures)
-    if measured is not None:
-        with answer:
-            _answer(request, measured)
+    if measured is None:
+        measured = _asked(request, pressed, answer, place)
+    shown = request
+    if measured is None:
+        shown = next(each for each in _smaller(request) if each.is_small)
+        measured = bench().kept(shown) or _measure(shown, False, place)
         with figures:
-            _figures(request, measured)
-        return
-    with answer:
-        st.html(
+            st.caption(plain(f"Below: {_size(shown)}, with the same heads."))
+    else:
+        with answer.container():
+            _answer(request, measured)
+    with figures:
+        _figures(measured)
+
+
+def _asked(request: Request, pressed: bool, answer: Any, place: Any) -> Measured | None:
+    """What was asked for, measured now if it is small or Measure was pressed; else a sentence."""
+    if not pressed and not request.is_small:
+        answer.html(
             f'<h2 class="hs-answer"><b>{_size(request)}: not measured yet.</b> '
             "This takes some seconds: press Measure.</h2>"
         )
-    smaller = next((each for each in _smaller(request) if each.is_small), None)
-    if smaller is not None:
-        shown = bench().kept(smaller) or _measure(smaller, False, figures)
-        with figures:
-            st.caption(plain(f"Until then: {_size(smaller)}, otherwise the same."))
-            _figures(smaller, shown)
+        return None
+    try:
+        measured = _measure(request, pressed, place)
+    except UserError as error:
+        with answer.container():
+            show_error(error)
+        return None
+    if pressed:
+        st.rerun()  # the button above now reads "Measure again"
+    return measured
 
 
 def _smaller(request: Request) -> list[Request]:
@@ -119,11 +140,10 @@ def _smaller(request: Request) -> list[Request]:
 
 
 def _measure(request: Request, again: bool, place: Any) -> Measured:
-    with place:
-        bar = st.progress(0.0, "Starting")
-    measured = bench().measure(request, lambda share, words: bar.progress(share, f"{words}…"), again=again)
-    bar.empty()
-    return measured
+    try:
+        return bench().measure(request, lambda share, words: place.progress(share, f"{words}…"), again=again)
+    finally:
+        place.empty()
 
 
 def _size(request: Request) -> str:
@@ -140,10 +160,7 @@ def _answer(request: Request, measured: Measured) -> None:
         if timing.largest_difference <= SAME
         else f"{count} ways that should agree differ by {gap}."
     )
-    seconds = {way.key: way.median_seconds for way in timing.ways}
-    st.html(
-        f'<h2 class="hs-answer" role="status"><b>{verdict}</b> {_faster(seconds["explicit"] / seconds["fused"])}</h2>'
-    )
+    st.html(f'<h2 class="hs-answer"><b>{verdict}</b> {_faster(measured)}</h2>')
     last = measured.memory[-1]
     st.caption(
         plain(
@@ -154,7 +171,11 @@ def _answer(request: Request, measured: Measured) -> None:
     )
 
 
-def _faster(ratio: float) -> str:
+def _faster(measured: Measured) -> str:
+    if not measured.is_steady:
+        return "The server is too busy to say which is faster: measure again."
+    seconds = {way.key: way.median_seconds for way in measured.timing.ways}
+    ratio = seconds["explicit"] / seconds["fused"]
     if ratio >= EVEN:
         return f"The fused one is {ratio:.1f}× faster than the explicit one here."
     if ratio <= 1 / EVEN:
@@ -167,11 +188,10 @@ def _decimal(value: float) -> str:
     return f"{Decimal(f'{value:.0e}'):f}"
 
 
-def _figures(request: Request, measured: Measured) -> None:
+def _figures(measured: Measured) -> None:
     timing = measured.timing
     bars = [
-        WayBar(way.title, _kernel(way.kernel), way.median_seconds, way.key in ("module", "fused"))
-        for way in timing.ways
+        WayBar(way.title, _kernel(way.kernel), way.median_seconds, "_ATTENTION" in way.kernel) for way in timing.ways
     ]
     rows = [MemoryRow(at.seq_len, at.explicit_bytes, at.fused_bytes, at.score_bytes) for at in measured.memory]
     left, right = st.columns(2, gap="large")
@@ -198,7 +218,8 @@ def _draw(title: str, drawn: Drawn, key: str) -> None:
 
 
 def _kernel(full: str) -> str:
-    return full.split(" (", maxsplit=1)[0]
+    name = full.split(" (", maxsplit=1)[0]
+    return f"fused: {name}" if name.endswith("_ATTENTION") else name
 
 
 def _all_figures(timing: Any) -> None:
@@ -222,10 +243,11 @@ def _all_figures(timing: Any) -> None:
 
 
 def _traps() -> None:
-    st.header("Traps", anchor=False)
-    st.markdown("Each snippet has just been run on this server, and what you read is what it did.")
-    if st.button("Run them again", key="p_traps", icon=":material/refresh:"):
-        traps.clear()
+    st.html('<h2 class="hs-part">Traps</h2>')
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("Every snippet was run on this server, and what you read is what it did.", width="content")
+        if st.button("Run them again", key="p_traps", type="tertiary", icon=":material/refresh:"):
+            traps.clear()
     first, *others = traps()
     _first_trap(first)
     with st.expander("What x, mha, q, k and v are in these snippets"):
@@ -242,10 +264,13 @@ def _first_trap(trap: Any) -> None:
     with st.container(border=True):
         left, right = st.columns(2, gap="large")
         with left:
+            st.caption("The snippet everyone copies")
             _claim(trap)
             _happened(trap)
         with right:
             _right(trap)
+            if trap.holds:
+                st.markdown(f"All {NUMBERS[len(trap.right)].lower()} give the same output.")
 
 
 def _claim(trap: Any) -> None:
@@ -275,7 +300,7 @@ def _right(trap: Any) -> None:
 
 
 def _code(request: Request) -> None:
-    st.header("The code, for these settings", anchor=False)
+    st.html('<h2 class="hs-part">The code, for these settings</h2>')
     st.markdown("Run the set-up first; then any of the four. Each ends in the same `out`.")
     st.code(setup_code(request), wrap_lines=True)
     titles = {
