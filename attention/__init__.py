@@ -9,6 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+# Now, not on first use: a module of this name is loaded later by others, and would then stand here instead.
+from attention.known_models import known_models as known_models
+
 _HOME = {
     "UserError": "errors",
     "Settings": "settings",
@@ -26,6 +29,26 @@ _HOME = {
     "trace": "tracing",
     "Engine": "engine",
     "default_engine": "engine",
+    "multi_head_attention": "multihead",
+    "StepTrace": "multihead",
+    "Step": "multihead",
+    "random_inputs": "multihead",
+    "rope_tables": "multihead",
+    "score_rank": "multihead",
+    "d_head_guidance": "multihead",
+    "code_listing": "listings",
+    "Sizes": "step_plan",
+    "plan_steps": "step_plan",
+    "compare_with_mha": "step_plan",
+    "run_mistake": "mistakes",
+    "MISTAKES": "mistakes",
+    "MistakeReport": "mistakes",
+    "time_attention": "timing",
+    "memory_growth": "timing",
+    "pytorch_traps": "timing",
+    "KVCache": "kv_cache",
+    "find_model": "known_models",
+    "known_models": "known_models",
 }
 
 __all__ = list(_HOME)

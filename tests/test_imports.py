@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ PAGES = sorted((ROOT / "pages").rglob("*.py"))
 HEAVY = {"torch", "transformers", "streamlit"}
 # What a page of memory arithmetic or of NumPy steps may load; matched against what is there.
 LIGHT = ["errors", "settings", "layout", "sharing", "kv_*", "known_models", "multihead", "mistakes", "step_plan"]
-LIGHT += ["model_facts", "preload"]
+LIGHT += ["model_facts", "preload", "listings", "provenance"]
 
 
 def imported_by(file: Path) -> Iterator[str]:
@@ -89,10 +90,17 @@ def test_memory_and_numpy_modules_load_no_torch() -> None:
 
 def test_every_public_name_resolves_and_none_other() -> None:
     for name in attention.__all__:
-        assert getattr(attention, name).__name__ == name
+        value = getattr(attention, name)
+        assert value is getattr(importlib.import_module(f"attention.{attention._HOME[name]}"), name)
+        assert getattr(value, "__name__", name) == name
     assert dir(attention) == sorted(attention.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         attention.nonsense  # noqa: B018
+
+
+def test_a_module_never_stands_in_for_the_function_of_its_name() -> None:
+    code = "from attention.kv_budget import ladder\nimport attention\nprint(len(attention.known_models()) > 100)"
+    assert run(code).strip() == "True"
 
 
 COLD_VISITORS = """
