@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
+from attention.kv_working import readable
 from attention.plots.colours import BROKEN, CACHE, KEY, LATENT, QUERY, VALUE, Colour
 from attention.plots.heatmaps import escaped
-from attention.plots.numbers import bytes_text
 
 GIB = 2**30
 INK = Colour("#1f2328", "#e7e9ea")
 GREY = Colour("#5b6470", "#9aa3ad")
 LINES = (CACHE, KEY, QUERY, LATENT, VALUE, BROKEN)
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "12px,3px")
 Ints = npt.NDArray[np.int64]
 
 
@@ -39,11 +39,16 @@ class Chart:
     @property
     def csv(self) -> str:
         """The table as comma-separated values, one header line."""
-        lines = io.StringIO()
-        writer = csv.writer(lines)
-        writer.writerow(self.headers)
-        writer.writerows([[_harmless(cell) for cell in row] for row in self.rows])
-        return lines.getvalue()
+        return csv_text(self.headers, self.rows)
+
+
+def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str | int | float]]) -> str:
+    """A table as comma-separated values; no cell can be taken for a formula."""
+    lines = io.StringIO()
+    writer = csv.writer(lines)
+    writer.writerow(headers)
+    writer.writerows([[_harmless(cell) for cell in row] for row in rows])
+    return lines.getvalue()
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def sharing_bars(bars: Sequence[Bar], theme: str, room: Level | None = None) -> 
             x=sizes,
             y=list(range(len(bars))),
             orientation="h",
-            text=[f"<b>{bytes_text(bar.bytes)}</b>" if bar.own else bytes_text(bar.bytes) for bar in bars],
+            text=[f"<b>{readable(bar.bytes)}</b>" if bar.own else readable(bar.bytes) for bar in bars],
             textposition="outside",
             cliponaxis=False,
             textfont={"size": 16, "color": INK.on(theme)},
@@ -122,7 +127,7 @@ def sharing_bars(bars: Sequence[Bar], theme: str, room: Level | None = None) -> 
     _calm(figure, height=100 + 62 * len(bars))
     figure.update_layout(margin={"t": 28})
     alt = "Bars of cached bytes. " + "; ".join(
-        f"{bar.label}: {bytes_text(bar.bytes)}{' (this model)' if bar.own else ''}" for bar in bars
+        f"{bar.label}: {readable(bar.bytes)}{' (this model)' if bar.own else ''}" for bar in bars
     )
     rows = tuple((bar.label, bar.bytes, "this model" if bar.own else "as if") for bar in bars)
     return Chart(figure, alt + ".", ("sharing", "bytes", "which"), rows)
@@ -164,7 +169,7 @@ def context_curves(curves: Sequence[Curve], levels: Sequence[Level], theme: str)
     _logarithmic(figure, "tokens in one text (log)", "GiB of keys and values (log)")
     figure.update_layout(legend={"orientation": "h", "y": -0.2, "x": 0})
     _calm(figure, height=480)
-    ends = "; ".join(f"{curve.name} {bytes_text(int(curve.bytes[-1]))}" for curve in curves)
+    ends = "; ".join(f"{curve.name} {readable(int(curve.bytes[-1]))}" for curve in curves)
     longest = int(curves[0].tokens[-1]) if curves else 0
     rows = tuple(
         (curve.name, int(tokens), int(size))
@@ -201,7 +206,7 @@ def memory_stack(
     figure.add_hline(y=capacity / GIB, line={"color": BROKEN.on(theme), "width": 2, "dash": "dash"})
     figure.add_annotation(
         x=0, xref="paper", xanchor="left", y=capacity / GIB, yanchor="bottom", showarrow=False,
-        text=f"the memory there is: {bytes_text(capacity)}", font={"size": 13, "color": BROKEN.on(theme)},
+        text=f"the memory there is: {readable(capacity)}", font={"size": 13, "color": BROKEN.on(theme)},
     )  # fmt: skip
     figure.update_xaxes(
         title="users at once",
@@ -218,8 +223,8 @@ def memory_stack(
     )
     fitting = [count for count, *_, used, room in rows if used <= room]
     alt = (
-        f"Stacked bars of weights {bytes_text(weights)}, overhead {bytes_text(overhead)} and the cache, which grows "
-        f"with users, under a line at {bytes_text(capacity)}. "
+        f"Stacked bars of weights {readable(weights)}, overhead {readable(overhead)} and the cache, which grows "
+        f"with users, under a line at {readable(capacity)}. "
         + (f"Of the bars drawn, those up to {max(fitting):,} users fit." if fitting else "None of them fits.")
     )
     headers = ("users", "weights bytes", "overhead bytes", "cache bytes", "together bytes", "memory bytes")
@@ -236,8 +241,11 @@ class Crossing:
     tokens: int
 
 
-def crossing_lines(crossings: Sequence[Crossing], theme: str) -> Chart:
-    """Cache divided by weights against tokens in flight, both logarithmic: at 1 the cache outgrows the weights."""
+def crossing_lines(crossings: Sequence[Crossing], theme: str, now: int) -> Chart:
+    """Cache divided by weights against tokens in flight, both logarithmic; ``now`` tokens are marked.
+
+    At 1 the cache outgrows the weights.
+    """
     figure = go.Figure()
     grid = np.unique(np.geomspace(1_000, 2_000_000, 120).round())
     for index, crossing in enumerate(crossings):
@@ -253,6 +261,12 @@ def crossing_lines(crossings: Sequence[Crossing], theme: str) -> Chart:
             hovertemplate=f"{crossing.tokens:,} tokens<extra>{escaped(crossing.name)}</extra>",
         )  # fmt: skip
     figure.add_hline(y=1, line={"color": GREY.on(theme), "width": 1.5, "dash": "dash"})
+    if grid[0] <= now <= grid[-1]:
+        figure.add_vline(x=now, line={"color": GREY.on(theme), "width": 1})
+        figure.add_annotation(
+            x=float(np.log10(now)), y=1, yref="paper", yanchor="top", xanchor="left", xshift=5, showarrow=False,
+            text=f"you: {now:,} tokens", font={"size": 12, "color": GREY.on(theme)},
+        )  # fmt: skip
     figure.add_annotation(
         x=0, xref="paper", xanchor="left", y=0, yanchor="bottom", showarrow=False,
         text="as large as the weights", font={"size": 12, "color": GREY.on(theme)},
@@ -280,6 +294,19 @@ def head_groups(n_heads: int, n_kv_heads: int, most_groups: int = 16, most_queri
     return f'{_GROUP_STYLE}<div class="hs-groups" role="img" aria-label="{words}">{groups}{more}</div>'
 
 
+def latent_group(n_heads: int, d_latent: int, d_rope: int, most_queries: int = 64) -> str:
+    """HTML of MLA: all query heads stand on one latent row C, from which keys and values are rebuilt."""
+    shown = min(n_heads, most_queries)
+    queries = "".join(f'<span class="hs-q">Q{head}</span>' for head in range(shown))
+    rest = f'<span class="hs-q">… Q{n_heads - 1}</span>' if shown < n_heads else ""
+    words = f"{n_heads} query heads share one latent row of {d_latent} and {d_rope} numbers."
+    return (
+        f'{_GROUP_STYLE}<div class="hs-groups" role="img" aria-label="{words}"><div class="hs-group">'
+        f'<div class="hs-qs">{queries}{rest}</div>'
+        f'<div class="hs-kv hs-latent">C: {d_latent} + {d_rope} numbers for each token</div></div></div>'
+    )
+
+
 _GROUP_STYLE = """<style>
 .hs-groups { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: flex-end; font-size: 0.8rem; }
 .hs-group { border-radius: 0.45rem; padding: 0.25rem; flex: 0 1 auto; }
@@ -289,6 +316,7 @@ _GROUP_STYLE = """<style>
   border: 1px solid #7596dc; }
 .hs-kv { margin-top: 0.25rem; text-align: center; border-radius: 0.3rem; padding: 0.1rem 0.3rem; font-weight: 700;
   border: 2px solid #c2621a; white-space: nowrap; }
+.hs-latent { border-color: #8b5cf6; }
 .hs-more { opacity: 0.85; }
 </style>"""
 
@@ -315,7 +343,7 @@ def _faint(theme: str) -> str:
 
 def _logarithmic(figure: go.Figure, x_title: str, y_title: str) -> None:
     figure.update_xaxes(title=x_title, type="log", tickformat="~s", dtick=1, exponentformat="none")
-    figure.update_yaxes(title=y_title, type="log", tickformat="~g", dtick=1, exponentformat="none")
+    figure.update_yaxes(title=y_title, type="log", tickformat=",~g", dtick=1, exponentformat="none")
 
 
 def _calm(figure: go.Figure, height: int) -> None:

@@ -3,73 +3,137 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
 from attention.errors import UserError
-from attention.kv_budget import LadderStep, decode_floor_seconds, ladder
-from attention.kv_cache import KVCache
+from attention.kv_budget import LadderStep, ladder
 from attention.kv_working import readable
 from attention.plots.cache_charts import Bar, Level, sharing_bars
 from attention.plots.colours import BROKEN, CACHE, VALUE
-from pages.cost import cache_config
+from pages.cost import cache_compare, cache_config, cache_engine, cache_gpu, cache_lesson, cache_sharing
 from pages.cost.cache_inputs import (
+    LATENT_ONLY,
     Choice,
     OwnModel,
     Subject,
+    dtypes_for,
+    finish_respelling,
     model_picker,
     overhead_input,
     own_inputs,
     subject_of,
     use_inputs,
 )
-from pages.cost.cache_parts import STYLE, draw, listed, seconds, show_working, theme, working_popover
+from pages.cost.cache_parts import draw, listed, seconds, show_working, small, style, theme, working_popover
 from pages.shared.bar import fits_link
 from pages.shared.errors import plain, show_error
 from pages.shared.share import share_button
 from pages.shared.site import next_link
 
-TABS = ("Paste a config",)
+TABS = (
+    "Compare",
+    "One GPU",
+    "Choose n_kv",
+    "When the cache dominates",
+    "Agree with an engine",
+    "Paste a config",
+    "4x",
+)
 
 
 def page() -> None:
     """The answer first; the tabs below it explain, compare and check."""
-    st.html(f"{STYLE}<h1 class='hs-only-spoken'>What a KV cache costs</h1>")
+    st.html(style())
+    st.html("<h1 class='hs-only-spoken'>What a KV cache costs</h1>")
     top = st.container(key="cache-top")
-    tabs = st.tabs(TABS, key="c_tab", on_change="rerun", bind="query-params")
-    with tabs[TABS.index("Paste a config")]:
+    compare, gpu, sharing, crossing, engine, config, lesson = tabs = st.tabs(
+        TABS, key="c_tab", on_change="rerun", bind="query-params"
+    )
+    # Drawn also while their tabs are closed: a box that is not drawn loses its place in the link.
+    with compare:
+        others = cache_compare.inputs()
+    with sharing:
+        held = cache_sharing.inputs()
+    with engine:
+        given = cache_engine.inputs()
+    with config:
         own = own_inputs()
     with top:
-        _first_screen(own)
-    with tabs[TABS.index("Paste a config")]:
-        cache_config.show(own)
+        choice = _first_screen(own)
+    contents: dict[object, Callable[[Any], None]] = {
+        compare: lambda choice: cache_compare.show(choice, others),
+        gpu: cache_gpu.show,
+        sharing: lambda choice: cache_sharing.show(choice, held),
+        crossing: cache_compare.show_crossing,
+        engine: lambda choice: cache_engine.show(choice, given),
+        config: lambda choice: cache_config.show(own, "" if choice else st.session_state["c_model"]),
+        lesson: cache_lesson.show,
+    }
+    for tab in tabs:
+        if tab.open:
+            with tab:
+                _content(contents[tab], choice, needs_choice=tab is not config)
     next_link("cache")
+    finish_respelling()
+
+
+def _content(show: Callable[[Any], None], choice: Choice | None, needs_choice: bool) -> None:
+    if needs_choice and choice is None:
+        small("This appears once there is a model to count.")
+        return
+    try:
+        show(choice)
+    except UserError as error:
+        show_error(error)
 
 
 def _first_screen(own: OwnModel) -> Choice | None:
+    """Answer, inputs, bars and verdict; None when there is nothing to count."""
     answer = st.container()
     left, middle, right = st.columns([1.1, 1.75, 1.15], gap="large")
     with left:
         name = model_picker()
-        tokens, users, dtype, bits, gpu, n_gpus = use_inputs()
-        overhead = overhead_input()
+        subject, wrong = _subject(name, own)
+        choice = _choice(subject)
+        if subject:
+            _about(subject)
+    if choice is None:
+        with answer:
+            show_error(wrong or UserError("This model cannot be counted."))
+        return None
     try:
-        subject = subject_of(name, own)
-        choice = Choice(subject, tokens, users, dtype, bits, gpu, n_gpus, overhead)
         steps = _shown_steps(choice)
         with answer:
             _answer(choice, steps)
-        with left:
-            _about(subject)
         with middle:
             _bars(choice, steps)
-        with right:
-            _fit(choice, steps)
     except UserError as error:
         with answer:
             show_error(error)
         return None
+    with right:
+        try:
+            _fit(choice, steps)
+        except UserError as error:  # heads that these GPUs cannot share: the answer stands all the same
+            show_error(error)
     return choice
+
+
+def _subject(name: str, own: OwnModel) -> tuple[Subject | None, UserError | None]:
+    try:
+        return subject_of(name, own), None
+    except UserError as error:
+        return None, error
+
+
+def _choice(subject: Subject | None) -> Choice | None:
+    """The inputs are drawn whatever the model is; without a model there is no choice."""
+    tokens, users, dtype, bits, gpu, n_gpus = use_inputs(dtypes_for(subject))
+    overhead = overhead_input()
+    return Choice(subject, tokens, users, dtype, bits, gpu, n_gpus, overhead) if subject else None
 
 
 def _shown_steps(choice: Choice) -> tuple[LadderStep, ...]:
@@ -109,9 +173,9 @@ def _answer(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
                 )
         with st.popover("In Python", type="tertiary", icon=":material/code:"):
             st.code(snippet(choice), wrap_lines=True)
-            st.caption("The same number, from this app's own engine.")
+            small("The same number, from this app's own engine.")
         for warning in choice.cache.warnings(choice.tokens):
-            st.caption(plain(warning))
+            small(warning)
 
 
 def snippet(choice: Choice) -> str:
@@ -136,7 +200,7 @@ def _other_step(choice: Choice, steps: tuple[LadderStep, ...]) -> LadderStep | N
 def _about(subject: Subject) -> None:
     known = subject.known
     if known is None:
-        st.caption("Described by you, in the tab “Paste a config”.")
+        small("Described by you, in the tab “Paste a config”.")
         return
     words = [
         f"{known.n_layers} layers, {known.n_heads} query heads, {known.n_kv_heads} K/V heads of width {known.d_head}."
@@ -145,7 +209,7 @@ def _about(subject: Subject) -> None:
         words = [f"{known.n_layers} layers, {known.n_heads} query heads, one latent for all of them."]
     if known.unverified_fields:
         words.append(f"Not verified: {', '.join(field.replace('_', ' ') for field in known.unverified_fields)}.")
-    st.caption(plain(" ".join(words)))
+    small(" ".join(words))
     with st.popover("Where these facts are from", type="tertiary"):
         listed([*known.sources, *([f"Note: {known.notes}"] if known.notes else [])])
 
@@ -155,19 +219,27 @@ def _bars(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
         st.info(plain(choice.cache.reason or "This model keeps no keys and values."))
         return
     bars = [Bar(_step_name(step), choice.bytes(step.cache), step.is_own) for step in steps]
-    fit = choice.fit()
-    room = Level("room beside the weights", fit.left + fit.cache)
+    room = _room(choice)
 
     def work() -> None:
         for step in steps:
             st.markdown(f"**{plain(_step_name(step))}{'' if step.is_own else ', as if'}**")
-            listed(step.cache.working(choice.tokens, choice.users, choice.dtype).text.split("\n"))
+            listed(step.cache.working(choice.tokens, choice.users, choice.dtype_for(step.cache)).text.split("\n"))
 
     draw(sharing_bars(bars, theme(), room), "cache-bars", "Bytes under each way of sharing", work)
-    st.caption(
+    small(
         "Solid: the model as it is. Outlined: as if it shared otherwise, with layers, query heads, widths and windows "
         "held fixed. Only the projections of K and V would differ; nobody trained these."
+        + (" They are counted at fp8." if choice.dtype == LATENT_ONLY else "")
     )
+
+
+def _room(choice: Choice) -> Level | None:
+    try:
+        fit = choice.fit()
+    except UserError:  # said beside, where the verdict would stand
+        return None
+    return Level("room beside the weights", fit.left + fit.cache)
 
 
 def _step_name(step: LadderStep) -> str:
@@ -194,7 +266,10 @@ def _fit(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
             else f"does not fit, {readable(-other_fit.left)} missing"
         )
         facts.append(f"As {other.label}: {words}.")
-    if choice.cache.elements_per_token:
+    if fit.weights > fit.capacity - fit.overhead:
+        usable = readable(max(0, fit.capacity - fit.overhead))
+        facts.append(f"The weights alone need <b>{readable(fit.weights)}</b>; there are {usable} for them.")
+    elif choice.cache.elements_per_token:
         facts.append(f"Longest text for these users: <b>{_count(fit.max_context)}</b> tokens{_trained(choice)}.")
         facts.append(f"Most users at this length: <b>{_count(fit.max_batch)}</b>.")
     floor = _floor(choice, steps)
@@ -202,7 +277,7 @@ def _fit(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
     items = "".join(f"<li>{fact}</li>" for fact in facts)
     st.html(f'<p class="hs-verdict" style="color:{colour}">{verdict}</p><ul class="hs-facts">{items}</ul>')
     if choice.subject.params is None:
-        st.caption("The weights are not counted: their number is not known.")
+        small("The weights are not counted: their number is not known.")
     with working_popover():
         lines = [
             f"memory: {choice.n_gpus} × {readable(choice.gpu.memory_bytes)} = {readable(fit.capacity)}",
@@ -220,24 +295,18 @@ def _fit(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
                 f"(weights + users × tokens × bytes) / bandwidth = ({fit.weights:,} + {fit.cache + fit.state:,}) / "
                 f"({choice.n_gpus} × {choice.gpu.bandwidth / 1e12:g} TB/s)",
                 "Each new token reads every weight and every cached number once: a memory floor, not a benchmark.",
+                "A mixture of experts reads only the experts it chose, so its floor lies lower.",
                 f"Memory and bandwidth: {choice.gpu.source}",
             ]
         )
         for note in fit.notes:
-            st.caption(plain(note))
+            small(note)
 
 
 def _floor(choice: Choice, steps: tuple[LadderStep, ...]) -> str:
-    def floor(cache: KVCache) -> str:
-        return seconds(
-            decode_floor_seconds(
-                cache, choice.weights, choice.gpu.bandwidth, choice.tokens, choice.users, choice.dtype, choice.n_gpus
-            )
-        )
-
     other = _other_step(choice, steps)
-    beside = f" ({other.label}: {floor(other.cache)})" if other else ""
-    return f"One step takes at least <b>{floor(choice.cache)}</b>{beside}: memory floor, not a benchmark."
+    beside = f" ({other.label}: {seconds(choice.floor(other.cache))})" if other else ""
+    return f"One step takes at least <b>{seconds(choice.floor())}</b>{beside}: memory floor, not a benchmark."
 
 
 def _trained(choice: Choice) -> str:

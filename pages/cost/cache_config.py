@@ -7,30 +7,34 @@ import streamlit as st
 from attention.errors import UserError
 from attention.kv_working import readable
 from pages.cost.cache_inputs import MY_CONFIG, MY_SIZES, OwnModel, subject_of
-from pages.cost.cache_parts import show_working, working_popover
+from pages.cost.cache_parts import show_working, small, working_popover
 from pages.shared.errors import plain, show_error
 
 TOKENS = 8192
 
 
-def show(own: OwnModel) -> None:
-    """What the text and the sizes come to, each with its working, or one sentence saying why not."""
+def show(own: OwnModel, told: str) -> None:
+    """What the text and the sizes come to, each with its working, or one sentence saying why not.
+
+    What is wrong with the model called ``told`` is said at the top of the page already.
+    """
     left, right = st.columns(2, gap="large")
     with left:
         if own.text.strip():
-            _counted(MY_CONFIG, own)
+            _counted(MY_CONFIG, own, told)
         else:
-            st.caption("Paste a config.json above and press Ctrl+Enter: its cache is counted here.")
+            small("Paste a config.json above and press Ctrl+Enter: its cache is counted here.")
     with right:
-        _counted(MY_SIZES, own)
+        _counted(MY_SIZES, own, told)
 
 
-def _counted(name: str, own: OwnModel) -> None:
+def _counted(name: str, own: OwnModel, told: str) -> None:
     try:
         subject = subject_of(name, own)
         working = subject.cache.working(TOKENS)
     except UserError as error:
-        show_error(error)
+        if name != told:
+            show_error(error)
         return
     st.markdown(
         f"**{plain(subject.name)}: {readable(subject.cache.bytes_per_token())} for each token**, "

@@ -13,9 +13,9 @@ import streamlit as st
 
 from attention.errors import UserError
 from attention.known_models import Gpu, KnownModel, find_gpu, find_model, known_gpus, known_models
-from attention.kv_budget import OVERHEAD_SHARE, Fit, fits
+from attention.kv_budget import OVERHEAD_SHARE, Fit, decode_floor_seconds, fits
 from attention.kv_cache import KVCache
-from attention.kv_layers import PRECISIONS
+from attention.kv_layers import DS_MLA_LATENT, DS_MLA_ROPE, PRECISIONS
 from attention.kv_reader import config_from_text
 from pages.shared.bar import fits_link
 from pages.shared.errors import plain
@@ -24,6 +24,7 @@ DEFAULT_MODEL, DEFAULT_GPU = "Llama 3 8B", "NVIDIA H100 80 GB SXM"
 MY_CONFIG, MY_SIZES = "My own config.json", "My own sizes"
 GPU_COUNTS = (1, 2, 4, 8, 16)
 WEIGHT_BITS = (16, 8, 4, 32)
+LATENT_ONLY = "fp8_ds_mla"
 BOUND: Any = {"bind": "query-params", "persist_state": "session"}
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
@@ -76,19 +77,38 @@ class Choice:
 
     def bytes(self, cache: KVCache | None = None) -> int:
         """Bytes of a cache (the model's own, or one as if) for these users and tokens."""
-        return (cache or self.cache).bytes(self.tokens, self.users, self.dtype)
+        counted = cache or self.cache
+        return counted.bytes(self.tokens, self.users, self.dtype_for(counted))
 
-    def fit(self, cache: KVCache | None = None, tokens: int | None = None, users: int | None = None) -> Fit:
+    def dtype_for(self, cache: KVCache) -> str:
+        """The precision to count ``cache`` at: the chosen one, or fp8 where that only fits this model's latent."""
+        return "fp8" if self.dtype == LATENT_ONLY and cache is not self.cache else self.dtype
+
+    def fit(self, cache: KVCache | None = None) -> Fit:
         """Whether it fits on these GPUs. Raises UserError where the heads cannot be split over them."""
+        counted = cache or self.cache
         return fits(
-            cache or self.cache,
+            counted,
             self.weights,
             self.gpu,
-            tokens or self.tokens,
-            users or self.users,
-            self.dtype,
+            self.tokens,
+            self.users,
+            self.dtype_for(counted),
             self.n_gpus,
             self.overhead,
+        )
+
+    def floor(self, cache: KVCache | None = None) -> float:
+        """Seconds one step takes at least, by memory traffic alone."""
+        counted = cache or self.cache
+        return decode_floor_seconds(
+            counted,
+            self.weights,
+            self.gpu.bandwidth,
+            self.tokens,
+            self.users,
+            self.dtype_for(counted),
+            self.n_gpus,
         )
 
 
@@ -115,12 +135,12 @@ def listed_names() -> list[str]:
 
 def model_picker() -> str:
     """The search box over the catalogue and the two ways to describe a model oneself."""
-    options = [*listed_names(), MY_CONFIG, MY_SIZES]
+    # The default stands first: a default elsewhere in the list quarrels with a value set by code.
+    options = [DEFAULT_MODEL, *(name for name in listed_names() if name != DEFAULT_MODEL), MY_CONFIG, MY_SIZES]
     _accept_any_spelling(options)
     return st.selectbox(
         "Model",
         options,
-        index=options.index(DEFAULT_MODEL),
         format_func=model_label,
         key="c_model",
         help="Type to search: a name, a family, MHA, GQA, MQA, MLA or a year.",
@@ -130,6 +150,9 @@ def model_picker() -> str:
 
 def _accept_any_spelling(options: list[str]) -> None:
     """A link may name a model as people write it (llama-3-8b): put the listed name in its place."""
+    respelt = st.session_state.pop("c_respelt", None)
+    if respelt:
+        st.session_state["c_model"] = respelt
     asked = st.query_params.get("c_model")
     if asked is None or "c_model" in st.session_state or asked in map(model_label, options):
         return
@@ -138,12 +161,28 @@ def _accept_any_spelling(options: list[str]) -> None:
     except UserError:
         found = ""
     if found in options:
-        st.session_state["c_model"] = found
+        st.session_state["c_model"] = st.session_state["c_respelt"] = found
     else:
         st.info(plain(f"This link asks for a model that is not in the list. Showing {DEFAULT_MODEL}."))
 
 
-def use_inputs() -> tuple[int, int, str, int, Gpu, int]:
+def dtypes_for(subject: Subject | None) -> list[str]:
+    """The precisions a model's cache can have, fp16 first; one of them describes a latent of 512 + 64 only."""
+    names = ["fp16", *(name for name in PRECISIONS if name != "fp16")]
+    if subject is not None and any(
+        (layer.d_latent, layer.d_rope) == (DS_MLA_LATENT, DS_MLA_ROPE) for layer in subject.cache.layers
+    ):
+        return names
+    return [name for name in names if name != LATENT_ONLY]
+
+
+def finish_respelling() -> None:
+    """Run once more after a hand-written link: a value set before its box was first drawn never reaches the URL."""
+    if "c_respelt" in st.session_state:
+        st.rerun()
+
+
+def use_inputs(dtypes: list[str]) -> tuple[int, int, str, int, Gpu, int]:
     """Tokens, users, precision of the cache and of the weights, GPU and how many."""
     left, right = st.columns(2, gap="small", wrap=False)
     with left:
@@ -154,10 +193,9 @@ def use_inputs() -> tuple[int, int, str, int, Gpu, int]:
     with left:
         dtype = st.selectbox(
             "Cache precision",
-            list(PRECISIONS),
-            index=list(PRECISIONS).index("fp16"),
+            dtypes,
             key="c_kv",
-            help="What one stored number costs. " + ". ".join(p.label for p in PRECISIONS.values()) + ".",
+            help="What one stored number costs. " + ". ".join(PRECISIONS[name].label for name in dtypes) + ".",
             **BOUND,
         )
     with right:
@@ -171,11 +209,10 @@ def use_inputs() -> tuple[int, int, str, int, Gpu, int]:
         )
     left, right = st.columns([2, 1], gap="small", wrap=False)
     with left:
-        names = [gpu.name for gpu in known_gpus()]
+        names = [DEFAULT_GPU, *(gpu.name for gpu in known_gpus() if gpu.name != DEFAULT_GPU)]
         gpu = st.selectbox(
             "GPU",
             names,
-            index=names.index(DEFAULT_GPU),
             key="c_gpu",
             help="Memory and bandwidth as the maker states them; the source is under “Show working”.",
             **BOUND,
