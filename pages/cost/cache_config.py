@@ -6,7 +6,7 @@ import streamlit as st
 
 from attention.errors import UserError
 from attention.kv_working import readable
-from pages.cost.cache_inputs import MY_CONFIG, MY_SIZES, OwnModel, subject_of
+from pages.cost.cache_inputs import MY_CONFIG, MY_SIZES, OwnModel, choose_model, subject_of
 from pages.cost.cache_parts import show_working, small, working_popover
 from pages.shared.errors import plain, show_error
 
@@ -42,8 +42,4 @@ def _counted(name: str, own: OwnModel, told: str) -> None:
     )
     with working_popover():
         show_working(working)
-    st.button("Use it everywhere on this page", key=f"use-{name}", on_click=_use, args=(name,))
-
-
-def _use(name: str) -> None:
-    st.session_state["c_model"] = name
+    st.button("Use it everywhere on this page", key=f"use-{name}", on_click=choose_model, args=(name,))

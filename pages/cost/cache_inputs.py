@@ -137,33 +137,41 @@ def model_picker() -> str:
     """The search box over the catalogue and the two ways to describe a model oneself."""
     # The default stands first: a default elsewhere in the list quarrels with a value set by code.
     options = [DEFAULT_MODEL, *(name for name in listed_names() if name != DEFAULT_MODEL), MY_CONFIG, MY_SIZES]
-    _accept_any_spelling(options)
-    return st.selectbox(
-        "Model",
-        options,
-        format_func=model_label,
-        key="c_model",
-        help="Type to search: a name, a family, MHA, GQA, MQA, MLA or a year.",
-        **BOUND,
+    _greet_free_spelling(options)
+    return str(
+        st.selectbox(
+            "Model",
+            options,
+            format_func=model_label,
+            key="c_model",
+            help="Type to search: a name, a family, MHA, GQA, MQA, MLA or a year.",
+            **BOUND,
+        )
     )
 
 
-def _accept_any_spelling(options: list[str]) -> None:
-    """A link may name a model as people write it (llama-3-8b): put the listed name in its place."""
-    respelt = st.session_state.pop("c_respelt", None)
-    if respelt:
-        st.session_state["c_model"] = respelt
+def _greet_free_spelling(options: list[str]) -> None:
+    """A link may name a model as people write it (llama-3-8b): offer the listed one, which then stands in the URL."""
     asked = st.query_params.get("c_model")
-    if asked is None or "c_model" in st.session_state or asked in map(model_label, options):
+    if asked is not None and "c_model" not in st.session_state and asked not in map(model_label, options):
+        st.session_state["c_asked"] = asked
+    asked = st.session_state.get("c_asked")
+    if asked is None or st.session_state.get("c_model", DEFAULT_MODEL) != DEFAULT_MODEL:
         return
     try:
         found = find_model(asked).name
     except UserError:
         found = ""
     if found in options:
-        st.session_state["c_model"] = st.session_state["c_respelt"] = found
+        st.button(f"Show {found}, as the link asks", key="c_found", on_click=choose_model, args=(found,))
     else:
         st.info(plain(f"This link asks for a model that is not in the list. Showing {DEFAULT_MODEL}."))
+
+
+def choose_model(name: str) -> None:
+    """Put a model into the picker (a callback: before the picker is drawn)."""
+    st.session_state["c_model"] = name
+    st.session_state.pop("c_asked", None)
 
 
 def dtypes_for(subject: Subject | None) -> list[str]:
@@ -174,12 +182,6 @@ def dtypes_for(subject: Subject | None) -> list[str]:
     ):
         return names
     return [name for name in names if name != LATENT_ONLY]
-
-
-def finish_respelling() -> None:
-    """Run once more after a hand-written link: a value set before its box was first drawn never reaches the URL."""
-    if "c_respelt" in st.session_state:
-        st.rerun()
 
 
 def use_inputs(dtypes: list[str]) -> tuple[int, int, str, int, Gpu, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import html
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -201,21 +202,23 @@ def _write(asked: Asked, place: st.delta_generator.DeltaGenerator) -> None:
         said, answer, text = st.empty(), st.empty(), st.empty()
         st.button("Stop", key="w_stop", icon=":material/stop:", help="Keep what is written so far.")
         said.caption("Loading the model…")
+        growing = write_live.write(
+            asked.model,
+            asked.prompt,
+            max_new_tokens=asked.max_new_tokens,
+            temperature=asked.temperature,
+            top_k=asked.top_k,
+            seed=asked.seed,
+        )
         try:
-            for run, words in write_live.write(
-                asked.model,
-                asked.prompt,
-                max_new_tokens=asked.max_new_tokens,
-                temperature=asked.temperature,
-                top_k=asked.top_k,
-                seed=asked.seed,
-            ):
-                said.caption(words)
-                if run.steps:
-                    st.session_state[RUN] = run
-                    st.session_state["w_step"] = len(run.steps)
-                    answer.html(_answer_html(run.steps[-1]))
-                    text.html(plain_text_html(run.tokens))
+            with closing(growing):  # at once, also when Streamlit ends this script in the middle of a token
+                for run, words in growing:
+                    said.caption(words)
+                    if run.steps:
+                        st.session_state[RUN] = run
+                        st.session_state["w_step"] = len(run.steps)
+                        answer.html(_answer_html(run.steps[-1]))
+                        text.html(plain_text_html(run.tokens))
         except UserError as error:
             st.session_state[RUN] = None
             st.session_state["write_error"] = error
