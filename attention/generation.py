@@ -234,8 +234,8 @@ def _steps(
     dtype = _dtype(model)
     feed, n_cached = list(prompt_ids), 0
     for _ in range(max_new_tokens):
-        logits, rows, seconds = _forward(model, feed, cache)
         n_cached += len(feed)
+        logits, rows, seconds = _forward(model, feed, cache, n_cached)
         chances = shares(logits, sampling)
         chosen = int(logits.argmax() if sampling.temperature == 0 else torch.multinomial(chances, 1, generator=chooser))
         own = logits.double().softmax(dim=-1)
@@ -263,8 +263,8 @@ def _steps(
         feed = [chosen]
 
 
-def _forward(model: LoadedModel, feed: list[int], cache: Any) -> tuple[torch.Tensor, np.ndarray, float]:
-    """One turn: the logits (vocab,) behind the last of ``feed``, every head's row (layer, head, key), the seconds."""
+def _forward(model: LoadedModel, feed: list[int], cache: Any, n_keys: int) -> tuple[torch.Tensor, np.ndarray, float]:
+    """One turn: logits (vocab,) behind the last of ``feed``, every head's row (layer, head, n_keys), seconds."""
     recorder = kernel.Recorder(last_rows=[])
     with kernel.forward_slot, torch.inference_mode(), kernel.recording(recorder):
         began = time.perf_counter()
@@ -274,7 +274,6 @@ def _forward(model: LoadedModel, feed: list[int], cache: Any) -> tuple[torch.Ten
         seconds = time.perf_counter() - began
         logits = output.logits[0, -1].float()
     assert recorder.last_rows is not None
-    n_keys = max(row.shape[-1] for row in recorder.last_rows)
     rows = np.zeros((len(recorder.last_rows), model.layout.n_heads, n_keys), dtype=np.float32)
     for layer, row in enumerate(recorder.last_rows):
         rows[layer, :, n_keys - row.shape[-1] :] = row[0, :, 0].numpy()  # a window has dropped the oldest tokens
