@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from attention import AttentionTrace, load_model, trace
+from attention import AttentionTrace, load_model, preload, trace
+from attention.model_facts import readiness
 from attention.settings import settings
 from pages.shared.bar import DEFAULT_TEXT, MOST_LINK_BYTES, fits_link
 from pages.shared.errors import plain
@@ -24,6 +25,12 @@ ENTRY = str(Path(__file__).parent.parent / "pages" / "entry.py")
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
 MINILM_TITLE, SMOLLM_TITLE = "MiniLM: reads both ways", "SmolLM2: writes, left to right"
 START = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _models_are_there() -> None:
+    """Until they are, the default page is the shipped first picture."""
+    preload.start().join()
 
 
 def opened(**address: str) -> AppTest:
@@ -95,6 +102,17 @@ class TestDefaultPage:
         header, _ = message(app)
         assert header["start"] == [1, 3, 6]
         assert [card["id"] for card in header["cards"]] == ["previous", "object_verb", "agreement"]
+
+    def test_while_the_model_loads_the_shipped_picture_shows_the_same_numbers(self) -> None:
+        readiness(MINILM).clear()
+        try:
+            app = opened()
+            assert_viewer_shows(app, trace(load_model(MINILM), DEFAULT_TEXT))
+            assert app.get("plotly_chart") == []
+            assert any("The model is loading" in caption.value for caption in app.caption)
+        finally:
+            readiness(MINILM).set()
+        assert len(app.run().get("plotly_chart")) == 1
 
     def test_a_link_names_layer_head_and_word(self) -> None:
         app = opened(v_layer="2", v_head="0", v_query="4")
@@ -385,6 +403,13 @@ class TestHub:
             server.server_close()
         assert "RepositoryNotFoundError" in sentences_shown(app)[0]
         self.assert_one_sentence_about(app, "owner/no-such-model")
+
+
+def test_plain_keeps_addresses_from_becoming_links() -> None:
+    for text in ("www.x.org", "https://x.org", "me@x.org"):
+        shown = plain(text)
+        assert shown.replace("\u2060", "").replace("\\", "") == text
+        assert "\u2060" in shown
 
 
 MARKDOWN = ("*a*", "[x](y)", "`c`", "<b>", ":red[x]", "$a$", "# h", "~~s~~", "a\nb", "&lt;")

@@ -26,8 +26,9 @@ def is_first(choice: Choice) -> bool:
 def first_picture() -> None:
     """Show the shipped picture; the live page replaces it as soon as the model has loaded."""
     start()
-    head_viewer(FILE.read_bytes(), key="viewer", on_ask=_later)
-    _wait()
+    with st.container():  # the live page's viewer lies in one too: at the same place it takes over, not beside
+        head_viewer(FILE.read_bytes(), key="viewer", on_ask=_later)
+        _wait()
 
 
 def live_picture() -> bytes:

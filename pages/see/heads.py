@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from attention.errors import UserError
 from attention.model_facts import list_models, readiness
 from pages.see.first_picture import first_picture, is_first
-from pages.shared.bar import settings_bar
+from pages.shared.bar import Choice, settings_bar
+from pages.shared.errors import show_error
 from pages.shared.site import next_link
 
 
@@ -17,14 +19,20 @@ def page() -> None:
     """The page from top to bottom."""
     st.html("<h1 class='hs-only-spoken'>Attention heads of a real model</h1>")
     _expert_settings()
-    choice = settings_bar()
+    try:
+        _picture(settings_bar())
+    except UserError as error:  # the bar raises it for a model that cannot be loaded
+        show_error(error)
+    next_link("")
+
+
+def _picture(choice: Choice) -> None:
     if is_first(choice) and not readiness(list_models()[0]).is_set():
         first_picture()
-    else:
-        from pages.see.explore import explore
+        return
+    from pages.see.explore import explore
 
-        explore(choice)
-    next_link("")
+    explore(choice)
 
 
 def _expert_settings() -> None:

@@ -55,8 +55,9 @@ def settings_bar() -> Choice:
         _examples()
         share_button(disabled=not fits_link(text + second_text()))
     caption = caption_of(text)
+    slot = st.empty()  # always there: what follows keeps its place, so the viewer below is not built anew
     if caption and text != DEFAULT_TEXT:
-        st.caption(plain(caption))
+        slot.caption(plain(caption))
     return Choice(text, model, None if start == NO_START else start)
 
 
@@ -143,7 +144,8 @@ def _examples() -> None:
 
 def _greet_unknown_model() -> None:
     """A link may name a model that is not here: say so once, and show the default."""
+    slot = st.empty()
     asked: Any = st.query_params.get("model")
     known = {title_of(model) for model in list_models()}
     if asked is not None and asked not in known and not settings().allow_hub and "model" not in st.session_state:
-        st.info(f"This link asks for a model that is not here. Showing {title_of(list_models()[0])}.")
+        slot.info(f"This link asks for a model that is not here. Showing {title_of(list_models()[0])}.")

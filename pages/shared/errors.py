@@ -11,11 +11,14 @@ from attention.errors import UserError
 
 log = logging.getLogger("headscope")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~:$&])")
+# Bare addresses become links whatever is escaped in them; an invisible joiner keeps them words.
+_ADDRESS = re.compile(r"(?<=www)(?=\.)|(?=://)|(?=@)", re.IGNORECASE)
+_JOINER = "\u2060"
 
 
 def plain(text: str) -> str:
     """Text as Streamlit's markdown shows it literally: emphasis, links, emoji codes and HTML stay plain."""
-    return _MARKDOWN.sub(r"\\\1", text).replace("\n", " ")
+    return _MARKDOWN.sub(r"\\\1", _ADDRESS.sub(_JOINER, text)).replace("\n", " ")
 
 
 def show_error(error: UserError) -> None:
