@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MINILM = BUNDLED[0]
 N_TOKENS = 64
 DESKTOP: Any = {"width": 1440, "height": 900}
-PATIENCE = 60_000  # ms
+PATIENCE = 180_000  # ms; a busy machine is slow, and a slow figure is still a figure
 
 # The clock starts with the key's own event and stops two animation frames after the page shows what was asked for:
 # the first frame paints it, the second comes when that one is on the screen. Both pages are asked once per frame.
@@ -41,7 +41,7 @@ window.heads = () => [...document.querySelectorAll(".heatmaplayer image")].map((
 window.allNew = (before) => heads().length === 12 && heads().every((image, at) => image !== before[at]);
 window.startStopwatch = (shown) => {
   window.stopwatch = new Promise((resolve, reject) => {
-    setTimeout(() => reject(new Error("The page did not show in a minute what was asked for.")), 60000);
+    setTimeout(() => reject(new Error("The page did not show in time what was asked for.")), 180000);
     window.addEventListener("keydown", (event) => {
       const began = event.timeStamp;
       const look = () => {
@@ -151,13 +151,13 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _layer_row(ours: Side, peer: Side, quick: bool) -> list[Row]:
-    effort = Effort(pairs=5, seconds=8, least=2) if quick else Effort(pairs=15, seconds=40, least=5)
+    effort = Effort(pairs=5, seconds=8, least=2) if quick else Effort(pairs=15, seconds=35, least=3)
     pairs = interleaved(ours.press_layer, peer.press_layer, effort, warm_up=1)
     return _rows("key press → new layer painted", pairs, Target(10, "gain"))
 
 
 def _sentence_row(ours: Side, peer: Side, quick: bool) -> list[Row]:
-    effort = Effort(pairs=4, seconds=8, least=2) if quick else Effort(pairs=11, seconds=40, least=5)
+    effort = Effort(pairs=4, seconds=8, least=2) if quick else Effort(pairs=11, seconds=35, least=3)
     pairs = interleaved(_typing(ours), _typing(peer), effort, warm_up=1)
     return _rows("new sentence → heads painted", pairs, Target(3, "gain"))
 

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from attention.models import LoadedModel
 from benchmarks.__main__ import MEASURES, keep, main
 from benchmarks.peers.eager import EagerPeer
 from benchmarks.ratios import COLUMNS, Effort, Row, Target, interleaved, quartiles, table
+from benchmarks.server import ROOT
 from benchmarks.texts import VOCABULARIES, counter, text_of
 from benchmarks.viewer_bytes import REQUIREMENTS, message_bytes
 
@@ -169,6 +171,26 @@ def test_an_unknown_part_is_named_with_those_there_are(capsys: pytest.CaptureFix
         main(["--only", "speed"])
     said = capsys.readouterr().err
     assert all(name in said for name in MEASURES)
+
+
+def test_a_part_that_breaks_costs_only_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: bool) -> list[Row]:
+        raise RuntimeError("no browser")
+
+    def fine(_: bool) -> list[Row]:
+        return [row((1.0,), (2.0,), Target(1.15))]
+
+    parts = {"benchmarks.browser": SimpleNamespace(measure=broken), "benchmarks.tracing": SimpleNamespace(measure=fine)}
+    monkeypatch.setattr("importlib.import_module", parts.__getitem__)
+    monkeypatch.setattr("benchmarks.__main__.keep", lambda rows, *_: ROOT / f"{len(rows)}.json")
+    assert main(["--only", "browser", "tracing"]) == 1
+    said = capsys.readouterr().out
+    assert "Not measured, the error is above: browser (RuntimeError)" in said
+    assert "0.500×" in said
+    assert "1.json" in said
+    assert main(["--only", "tracing"]) == 0
 
 
 # --- what is measured ------------------------------------------------------------------------------
