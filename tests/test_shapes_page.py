@@ -18,7 +18,7 @@ from attention.mistakes import MISTAKES, run_mistake
 from attention.multihead import multi_head_attention, random_inputs
 from attention.plots.shape_track import read_track_bytes
 from attention.real_layer import real_layer
-from pages.compute.shapes import D_MODELS, SHORT, TABS
+from pages.compute.shapes import BREAK_IT, D_MODELS, SHORT, TABS
 
 ENTRY = str(Path(__file__).parent.parent / "pages" / "entry.py")
 ALICE = "Alice fed the cats because they were hungry."
@@ -125,7 +125,7 @@ class TestSettings:
         ],
     )
     def test_a_link_that_asks_for_what_is_not_there(self, name: str, value: str, sentence: str) -> None:
-        app = opened(**{name: value})
+        app = opened(**{name: value, "s_tab": BREAK_IT})
         assert_sound(app)
         assert sentence in told(app)
         assert_shows(app, HeadLayout(8, 2, 2), 4)
@@ -169,7 +169,7 @@ class TestBreakIt:
     def test_what_is_said_is_the_engines_report(self, key: str, sizes: tuple[int, int, int, int]) -> None:
         d_model, n_heads, n_kv_heads, seq_len = sizes
         app = opened(s_width=str(d_model), s_heads=str(n_heads), s_kv=str(n_kv_heads), s_seq=str(seq_len),
-                     s_causal="true", s_mistake=SHORT[key])  # fmt: skip
+                     s_causal="true", s_mistake=SHORT[key], s_tab=BREAK_IT)  # fmt: skip
         assert_sound(app)
         layout = HeadLayout(d_model, n_heads, n_kv_heads)
         x, weights = random_inputs(layout, seq_len)
@@ -183,7 +183,7 @@ class TestBreakIt:
         assert any(report.mistake.caught_by[:20] in block.value.replace("\\", "") for block in app.markdown)
 
     def test_the_maps_are_the_engines_arrays(self) -> None:
-        app = opened(s_seq="4", s_mistake=SHORT["skip_permute"])
+        app = opened(s_seq="4", s_mistake=SHORT["skip_permute"], s_tab=BREAK_IT)
         x, weights = random_inputs(HeadLayout(8, 2, 2), 4)
         report = run_mistake("skip_permute", x, weights, HeadLayout(8, 2, 2))
         assert report.at_step is not None
@@ -204,14 +204,14 @@ class TestBreakIt:
 
 class TestBelow:
     def test_rank_and_width(self) -> None:
-        app = opened(s_tab=TABS[1], s_seq="9")
+        app = opened(s_tab=TABS[0], s_seq="9")
         assert_sound(app)
         words = " ".join(block.value.replace("\\", "") for block in (*app.markdown, *app.warning))
         assert "d_head 4 is small" in words
         assert "Measured on these scores: rank 4. It cannot exceed 4 (d_head)" in words
 
     def test_cost_against_mha(self) -> None:
-        app = opened(s_tab=TABS[2], s_width="16", s_heads="4", s_kv="2")
+        app = opened(s_tab=TABS[1], s_width="16", s_heads="4", s_kv="2")
         assert_sound(app)
         words = " ".join(block.value for block in app.markdown)
         # 16·16 for W_q and W_o, 16·8 for W_k and W_v; MHA has four of 16·16

@@ -33,7 +33,9 @@ from pages.shared.site import next_link
 from pages.shared.tables import table
 
 RANDOM = "random"
-TABS = ("Break it", "Head width and rank", "Cost: MHA against GQA")
+# The first opens with the page and is redrawn with every slider move: it must be the cheap one.
+TABS = ("Head width and rank", "Cost: MHA against GQA", "Break it")
+BREAK_IT = TABS[2]
 MOST_SEQ_LEN = 16
 MOST_HEADS = 16
 D_MODELS = (4, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -117,7 +119,7 @@ def _answer() -> None:
     """A button in the track was pressed: open the part of the page it stands for."""
     ask = dict(st.session_state["s_track"].get("ask") or {})
     if ask.get("action") == "break":
-        st.session_state["s_tab"] = TABS[0]
+        st.session_state["s_tab"] = BREAK_IT
 
 
 # ---- settings
@@ -293,7 +295,7 @@ def _checked(given: Given, trace: StepTrace) -> tuple[str, ...]:
 
 def _more(given: Given, trace: StepTrace) -> None:
     tabs = st.tabs(TABS, key="s_tab", on_change="rerun", bind="query-params")
-    parts: tuple[Callable[[], None], ...] = (lambda: _broken(given), lambda: _rank(trace), lambda: _cost(trace))
+    parts: tuple[Callable[[], None], ...] = (lambda: _rank(trace), lambda: _cost(trace), lambda: _broken(given))
     for tab, part in zip(tabs, parts, strict=True):
         if tab.open:
             with tab:

@@ -381,7 +381,7 @@ class TestPredict:
 
 class TestBreakIt:
     def test_the_button_leads_to_a_silent_mistake(self, page: Page, app_url: str) -> None:
-        go(page, app_url, s_tab="Head width and rank")
+        go(page, app_url)
         press(page, "Break it")
         verdict = page.locator(".hs-verdict")
         expect(verdict).to_have_text("Runs without an error. 4 of 4 rows are wrong.")
@@ -393,7 +393,7 @@ class TestBreakIt:
         assert address(page)["s_mistake"] == "Softmax over the wrong axis"
 
     def test_a_loud_mistake_names_the_axis(self, page: Page, app_url: str) -> None:
-        go(page, app_url, s_mistake="No transpose at all", s_causal="true")
+        go(page, app_url, s_mistake="No transpose at all", s_causal="true", s_tab="Break it")
         expect(page.locator(".hs-verdict")).to_contain_text("NumPy refuses:")
         expect(page.locator(".hs-verdict")).to_contain_text("ValueError:")
 
