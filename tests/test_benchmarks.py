@@ -183,8 +183,8 @@ def test_a_part_that_breaks_costs_only_itself(
         return [row((1.0,), (2.0,), Target(1.15))]
 
     parts = {"benchmarks.browser": SimpleNamespace(measure=broken), "benchmarks.tracing": SimpleNamespace(measure=fine)}
-    monkeypatch.setattr("importlib.import_module", parts.__getitem__)
     monkeypatch.setattr("benchmarks.__main__.keep", lambda rows, *_: ROOT / f"{len(rows)}.json")
+    monkeypatch.setattr("importlib.import_module", parts.__getitem__)
     assert main(["--only", "browser", "tracing"]) == 1
     said = capsys.readouterr().out
     assert "Not measured, the error is above: browser (RuntimeError)" in said
