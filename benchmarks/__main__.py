@@ -1,6 +1,6 @@
 """``python -m benchmarks``: measure against peers in the same run, print one table, keep every run as JSON.
 
-``--only tracing`` (several may follow) measures a part; ``--quick`` takes about a minute instead of four.
+``--only tracing`` (several may follow) measures a part; ``--quick`` takes about a quarter of the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.server import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 # In the order of the table; each module has measure(quick) -> rows.
-MEASURES = ("tracing", "viewer_bytes", "browser", "cold_start", "memory")
+MEASURES = ("tracing", "viewer_bytes", "browser", "shapes", "planner", "cold_start", "memory")
 PACKAGES = ("torch", "transformers", "streamlit", "plotly", "numpy")
 BUSY = 1.0  # other processes waiting for a core, beyond which the figures are marked
 
@@ -80,7 +80,7 @@ def machine(load: float) -> dict[str, Any]:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=MEASURES, metavar="PART", help=f"of {', '.join(MEASURES)}")
-    parser.add_argument("--quick", action="store_true", help="fewer runs: about a minute")
+    parser.add_argument("--quick", action="store_true", help="fewer runs: about a quarter of the time")
     return parser.parse_args(arguments)
 
 
