@@ -346,6 +346,10 @@ def test_the_code_on_the_page_runs_and_the_four_ways_agree(n_kv_heads: int, caus
         outputs[key] = np.asarray(names["out"])
         assert outputs[key].shape == (2, 64, measuring.D_MODEL)
         assert names["k"].shape == (2, n_kv_heads, 64, 64)
+    # with is_causal=True the module may ignore its mask: without, the mask itself must be right
+    names = {}
+    exec(setup_code(request) + ways["module"].replace(", is_causal=True", ""), names)
+    np.testing.assert_allclose(names["out"], outputs["module"], atol=1e-5)
     for one, two in itertools.combinations(WAYS, 2):
         np.testing.assert_allclose(outputs[one], outputs[two], atol=1e-5)
     # the mask is in them: causal, the first token can only look at itself
@@ -432,8 +436,14 @@ def test_a_copied_snippet_runs_by_itself_as_told(place: int) -> None:
     else:
         with pytest.raises(RuntimeError, match=re.escape(trap.error)):
             exec(snippet(trap), names)
+    if trap.key == "dropout_until_eval":
+        assert not torch.equal(names["one"], names["two"])
+    if trap.key == "opposite_masks":
+        torch.testing.assert_close(names["by_sdpa"].sum(-1), torch.ones(1, 2, 5))  # the output is the weights
     for form in trap.right:
         exec(form.code, names)
+    if trap.key == "dropout_until_eval":
+        assert torch.equal(names["one"], names["two"])
     if trap.key == "top_left_causal":
         torch.testing.assert_close(names["out"].sum(-1), torch.ones(1, 2, 1))
         assert F.scaled_dot_product_attention(names["q"], names["k"], names["v"], is_causal=True)[0, 0, 0, 0] == 1
