@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from attention.generation import generate
 from attention.models import LoadedModel
+from attention.plots.colours import KEY
+from attention.plots.write_charts import Share, growth_chart, plain_text_html, shares_html, time_chart
 from attention.written import shipped_recording
 from pages.cost.write_live import waiting, write, writing
 from pages.shared.bar import MOST_LINK_BYTES
@@ -36,12 +39,13 @@ def ran_live(app: AppTest, tokens: int = 8) -> AppTest:
 
 
 def htmls(app: AppTest) -> list[str]:
-    """Every piece of HTML the last run left on the page; a live run's own pieces come before."""
+    """Every piece of HTML on the page."""
     return [part.proto.body for part in app.get("html")]
 
 
 def headline(app: AppTest) -> str:
-    return [part for part in htmls(app) if "<h2" in part][-1]
+    (found,) = [part for part in htmls(app) if "<h2" in part]
+    return found
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
@@ -72,7 +76,7 @@ class TestRecording:
         assert_no_fault(app)
         assert "49 tokens cached:" in headline(app)
         assert "2,205 KiB measured</b> = 49 × 45 KiB by formula. At 16 bit: 1,102.5 KiB." in headline(app)
-        (said,) = [caption.value for caption in app.caption if caption.value.startswith("Recorded on")]
+        (said,) = [part for part in htmls(app) if ">Recorded on" in part]
         assert "SmolLM2" in said
         assert "Run live computes it here" in said
         growth, times = charts(app)
@@ -97,13 +101,23 @@ class TestRecording:
         assert f"<bdi>{recorded.labels[step.n_cached - 1]}</bdi></b> looks at" in words
         assert f"<bdi>{best}</bdi></b>: {row.max() * 100:.0f} %." in words
         assert f"writes <b><bdi>{step.label}</bdi>" in words
-        looks, nexts = [part for part in htmls(app) if '<ul class="hs-w-shares">' in part]
+        looks, nexts = [part for part in htmls(app) if '<ul class="hs-w-shares' in part]
         assert looks.count("<li") == 5
         assert [one.text in nexts for one in step.alternatives] == [True] * 5
         assert nexts.count('class="hs-w-chosen"') == 1
         (text,) = [part for part in htmls(app) if '<p class="hs-w-text"' in part]
         assert text.count("hs-w-token") == step.n_cached
         assert text.count("hs-w-looks") == 1
+
+    def test_it_says_when_a_head_looks_at_what_followed_the_same_token_before(self) -> None:
+        def said(**address: str) -> str:
+            (found,) = [part for part in htmls(opened(**address)) if 'class="hs-w-said"' in part]
+            return found
+
+        ids, labels = shipped_recording().ids, shipped_recording().labels
+        assert (labels[27], labels[28], ids[27], ids[48]) == ("fox", "decided", ids[48], ids[27])
+        assert "decided</bdi></b>: 85 %, which followed “<bdi>fox</bdi>” before." in said()
+        assert "which followed" not in said(w_head="0")
 
     def test_stepping(self) -> None:
         app = opened(w_step="2")
@@ -142,7 +156,7 @@ class TestLive:
         assert [step.id for step in run.steps] == [step.id for step in expected]
         assert "19 tokens cached:" in headline(app)
         assert "855 KiB measured</b> = 19 × 45 KiB by formula" in headline(app)
-        assert any(caption.value.startswith("Computed just now with SmolLM2") for caption in app.caption)
+        assert any(">Computed just now with SmolLM2" in part for part in htmls(app))
         assert line(charts(app)[0], "measured")[1] == [step.n_cached * 45 for step in expected]
         assert [part["name"] for part in charts(app)[1]["data"]] == ["with the cache", "this step"]
         app.button(key="w_time").click().run()
@@ -158,9 +172,8 @@ class TestLive:
         how = {"start": smollm.default_start, "max_new_tokens": 8, "temperature": 0.5, "top_k": 3, "seed": 4}
         expected = [step.id for step in generate(smollm, PROMPT, **how)]
         assert [step.id for step in app.session_state["written_run"].steps] == expected
-        said = [caption.value for caption in app.caption]
-        assert any("drawn at temperature 0\\.5 among the 3 likeliest, seed 4" in words for words in said)
-        assert any(" → " in part for part in htmls(app) if '<ul class="hs-w-shares">' in part)
+        assert any("drawn at temperature 0.5 among the 3 likeliest, seed 4" in part for part in htmls(app))
+        assert any(" → " in part for part in htmls(app) if '<ul class="hs-w-shares' in part)
 
     @pytest.mark.parametrize(
         ("prompt", "words"),
@@ -191,6 +204,33 @@ class TestLive:
         app.run()
         assert_no_fault(app)
         assert "w_prompt" not in app.query_params
+
+
+class TestPictures:
+    def test_measured_dots_are_what_was_measured_not_the_formula(self) -> None:
+        recorded = shipped_recording()
+        steps = tuple(replace(step, cache_bytes=step.cache_bytes - 1024) for step in recorded.steps)
+        picture = growth_chart(replace(recorded, steps=steps), 3, "light")
+        spec = json.loads(picture.figure.to_json())
+        measured, formula = line(spec, "measured")[1], line(spec, "by formula")[1]
+        assert [one - 1 for one in formula] == measured
+        assert line(spec, "this step") == ([14], [measured[3]])
+        assert picture.alt.startswith("Cached KiB against tokens cached: from 494.0 KiB at 11 tokens")
+
+    def test_times_start_with_the_second_token(self) -> None:
+        recorded = shipped_recording()
+        alone = replace(recorded, steps=recorded.steps[:1], recomputed=())
+        assert line(json.loads(time_chart(alone, 0, "dark").figure.to_json()), "with the cache") == ([], [])
+        two = replace(recorded, steps=recorded.steps[:2], recomputed=())
+        spec = json.loads(time_chart(two, 1, "dark").figure.to_json())
+        assert line(spec, "with the cache")[0] == line(spec, "this step")[0] == [12]
+
+    def test_hidden_and_hostile_characters_are_shown_as_text(self) -> None:
+        shown = shares_html("<b>", [Share("<i>&", 0.5, " <u>")], KEY, "light")
+        assert "&lt;b&gt;" in shown
+        assert "&lt;i&gt;&amp;" in shown
+        assert "<u>" not in shown
+        assert plain_text_html(["a\n", "<x>"]).endswith('a⏎</span><ins class="hs-w-new">&lt;x&gt;</ins></p>')
 
 
 class TestWords:

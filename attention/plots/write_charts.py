@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from attention.plots.colours import CACHE, LATENT, Colour
+from attention.plots.colours import CACHE, LATENT, QUERY, Colour
 from attention.plots.numbers import percent
 from attention.written import Run
 
@@ -105,7 +105,7 @@ def text_html(run: Run, at: int, row: npt.NDArray[np.floating], theme: str) -> s
         depth = DEEPEST * float(row[index]) ** 0.5
         looks = " hs-w-looks" if index == step.n_cached - 1 else ""
         looks += " hs-w-special" if index == 0 and run.start else ""
-        style = f"background: rgba({SHADE.on(theme).format(depth)})"
+        style = f"background: rgba({SHADE.on(theme).format(depth)}); outline-color: {QUERY.on(theme)}"
         title = html.escape(f"{run.labels[index]}: {percent(float(row[index]))}", quote=True)
         spans.append(
             f'<span class="hs-w-token{looks}" style="{style}" title="{title}">{_written(run.tokens[index])}</span>'
@@ -123,7 +123,8 @@ def shares_html(title: str, lines: Sequence[Share], colour: Colour, theme: str) 
     """A short list of shares of one with bars. Titles and labels are shown literally."""
     ink = colour.on(theme)
     items = "".join(_share_item(line, ink) for line in lines)
-    return f'<h3 class="hs-w-title">{html.escape(title)}</h3><ul class="hs-w-shares">{items}</ul>'
+    noted = " hs-w-noted" if any(line.note for line in lines) else ""
+    return f'<h3 class="hs-w-title">{html.escape(title)}</h3><ul class="hs-w-shares{noted}">{items}</ul>'
 
 
 def _share_item(line: Share, ink: str) -> str:
@@ -133,6 +134,12 @@ def _share_item(line: Share, ink: str) -> str:
         f'<span class="hs-w-bar" aria-hidden="true"><i style="width:{width:.1f}%;background:{ink}"></i></span>'
         f"<span>{percent(line.share)}{html.escape(line.note)}</span></li>"
     )
+
+
+def follows_itself(run: Run, at: int, row: npt.NDArray[np.floating]) -> bool:
+    """Whether the token most looked at is what followed an earlier token equal to the one that looks (induction)."""
+    best, looks = int(np.argmax(row)), run.steps[at].n_cached - 1
+    return 0 < best < looks and run.ids[best - 1] == run.ids[looks]
 
 
 def looked_at(run: Run, at: int, row: npt.NDArray[np.floating], most: int = 5) -> list[Share]:

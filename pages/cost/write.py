@@ -17,6 +17,7 @@ from attention.model_facts import BUNDLED, list_models, title_of
 from attention.plots.colours import CACHE, KEY, QUERY
 from attention.plots.write_charts import (
     Share,
+    follows_itself,
     growth_chart,
     looked_at,
     plain_text_html,
@@ -27,7 +28,7 @@ from attention.plots.write_charts import (
 from attention.written import GenerationStep, Run, shipped_recording
 from pages.cost import write_live
 from pages.shared.bar import fits_link
-from pages.shared.errors import plain, show_error
+from pages.shared.errors import show_error
 from pages.shared.share import share_button
 from pages.shared.site import next_link
 
@@ -43,10 +44,11 @@ _STYLE = f"""<style>
 .hs-w-answer {{ font-size: clamp(1.3rem, 2.3vw, 2rem); line-height: 1.25; margin: 0; padding: 0; font-weight: 400;
   font-variant-numeric: tabular-nums; }}
 .hs-w-said {{ font-size: 1.15rem; margin: 0; line-height: 1.35; }}
+.hs-w-small {{ font-size: 0.875rem; margin: 0; opacity: 0.8; }}
 .hs-w-text {{ font-size: 1.12rem; line-height: 1.75; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere;
   min-height: 6.9rem; }}
 .hs-w-token {{ border-radius: 0.25rem; padding: 0.1rem 0; }}
-.hs-w-looks {{ outline: 2px solid {QUERY.light}; outline-offset: 0; }}
+.hs-w-looks {{ outline: 2px solid; }}
 .hs-w-new {{ text-decoration: none; font-weight: 700; border-bottom: 3px solid currentColor; }}
 .hs-w-title {{ font-size: 0.95rem; font-weight: 600; margin: 0; padding: 0 0 0.3rem; }}
 ul.hs-w-shares {{ list-style: none; margin: 0 !important; padding: 0 !important;
@@ -57,9 +59,12 @@ ul.hs-w-shares {{ list-style: none; margin: 0 !important; padding: 0 !important;
 .hs-w-bar {{ height: 0.55rem; border-radius: 0.3rem; background: #8883; overflow: hidden; }}
 .hs-w-bar i {{ display: block; height: 100%; }}
 .hs-w-shares li > :last-child {{ min-width: 2.9rem; text-align: end; }}
+ul.hs-w-noted li > :last-child {{ min-width: 6.4rem; }}
 .hs-w-chosen {{ font-weight: 700; }}
 .hs-w-special {{ opacity: 0.8; font-size: 0.85em; }}
 .hs-w-cost {{ font-size: 1.05rem; margin: 0; line-height: 1.35; font-variant-numeric: tabular-nums; }}
+/* Streamlit writes white on the dark theme's pale accent, which nobody can read. */
+.st-key-w_run button {{ background: {QUERY.light}; border-color: {QUERY.light}; color: #fff; }}
 .st-key-w-bar > [data-testid="stElementContainer"]:has([data-testid="stTextInput"]) {{ flex: 1 1 20rem; }}
 .st-key-w-steps > [data-testid="stElementContainer"]:has([data-testid="stSlider"]) {{ flex: 1 1 12rem; }}
 @media (max-width: 700px) {{
@@ -87,6 +92,7 @@ def page() -> None:
     place = st.empty()
     if st.session_state.pop(ASKED, False):
         _write(asked, place)
+        st.rerun()  # in the same run Streamlit would leave what was drawn meanwhile at the page's end
     with place.container():
         _steps()
     next_link("write")
@@ -199,9 +205,9 @@ def _back() -> None:
 def _write(asked: Asked, place: st.delta_generator.DeltaGenerator) -> None:
     """Write live. Any click ends it at the next token: Streamlit stops this script, and what is written stays."""
     with place.container():
-        said, answer, text = st.empty(), st.empty(), st.empty()
+        answer, said, text = st.empty(), st.empty(), st.empty()
         st.button("Stop", key="w_stop", icon=":material/stop:", help="Keep what is written so far.")
-        said.caption("Loading the model…")
+        said.html(_small("Loading the model…"))
         growing = write_live.write(
             asked.model,
             asked.prompt,
@@ -213,7 +219,7 @@ def _write(asked: Asked, place: st.delta_generator.DeltaGenerator) -> None:
         try:
             with closing(growing):  # at once, also when Streamlit ends this script in the middle of a token
                 for run, words in growing:
-                    said.caption(words)
+                    said.html(_small(words))
                     if run.steps:
                         st.session_state[RUN] = run
                         st.session_state["w_step"] = len(run.steps)
@@ -232,7 +238,7 @@ def _steps() -> None:
         show_error(error)
     run = st.session_state.get(RUN) or shipped_recording()
     answer = st.empty()
-    st.caption(_where_from(run))
+    st.html(_small(_where_from(run)))
     at = _stepper(run)
     step = run.steps[at]
     answer.html(_answer_html(step))
@@ -261,11 +267,11 @@ def _where_from(run: Run) -> str:
     if run.temperature and run.top_k:
         how += f" among the {run.top_k} likeliest, seed {run.seed}"
     if run.recorded_on:
-        return plain(
+        return (
             f"Recorded on {_day(run.recorded_on)} with {run.title}, {how}, on {run.machine}. Run live computes it here."
         )
     end = "" if run.finished else f" Stopped after {len(run.steps)} of {run.max_new_tokens} tokens."
-    return plain(f"Computed just now with {run.title}, {how}, on {run.machine}.{end}")
+    return f"Computed just now with {run.title}, {how}, on {run.machine}.{end}"
 
 
 def _day(date: str) -> str:
@@ -313,16 +319,18 @@ def _attention(run: Run, at: int) -> None:
     row = step.row(layer, head)
     looks = run.labels[step.n_cached - 1]
     lines = looked_at(run, at, row)
+    before = f", which followed “<bdi>{html.escape(looks)}</bdi>” before" if follows_itself(run, at, row) else ""
     q_ink, k_ink = QUERY.on(_theme()), KEY.on(_theme())
     sentence.html(
         f'<p class="hs-w-said"><b style="color:{q_ink}"><bdi>{html.escape(looks)}</bdi></b> looks at '
-        f'<b style="color:{k_ink}"><bdi>{html.escape(lines[0].label)}</bdi></b>: {lines[0].share * 100:.0f} %. '
+        f'<b style="color:{k_ink}"><bdi>{html.escape(lines[0].label)}</bdi></b>: {lines[0].share * 100:.0f} %{before}. '
         f"Then the model writes <b><bdi>{html.escape(step.label)}</bdi></b>.</p>"
     )
     text.html(text_html(run, at, row, _theme()))
     one, other = st.columns(2, gap="medium")
     one.html(shares_html(f"Where “{looks}” looks", lines, KEY, _theme()))
-    other.html(shares_html("What could come next", _alternatives(run, step), QUERY, _theme()))
+    title = "What could come next" if run.temperature == 0 else "What could come next → drawn how often"
+    other.html(shares_html(title, _alternatives(run, step), QUERY, _theme()))
 
 
 def _alternatives(run: Run, step: GenerationStep) -> list[Share]:
@@ -372,7 +380,7 @@ def _costs(run: Run, at: int) -> None:
         with st.popover("Show working", type="tertiary", icon=":material/calculate:"):
             st.markdown("**One token by formula**")
             st.text(run.working)
-            st.caption("Measured: the bytes of the key and value tensors that the model really holds, added up.")
+            st.markdown("Measured: the bytes of the key and value tensors that the model really holds, added up.")
         if not run.recomputed:
             st.button(
                 "Time it without the cache",
@@ -409,6 +417,11 @@ def _time_sentence(run: Run) -> str:
             f"<b>{without * 1000:,.0f} ms</b> without: {without / cached:.1f} times as long."
         )
     return f'<p class="hs-w-cost">{words}</p>'
+
+
+def _small(words: str) -> str:
+    """A quiet line that keeps the contrast a caption of Streamlit's lacks."""
+    return f'<p class="hs-w-small" role="status">{html.escape(words)}</p>'
 
 
 def _kib(count: float) -> str:
