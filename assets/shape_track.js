@@ -1020,7 +1020,7 @@ function layOut(view, tensor, width, height, focus) {
   const columns = shape.at(-1);
   const behind = Math.min(layers, MOST_LAYERS) - 1;
   const gap = pieces > 1 ? clamp((width * 0.25) / (pieces - 1), 2, focus ? 14 : 8) : 0;
-  const most = focus ? 46 : 22;
+  const most = focus ? 52 : 22;
   const reach = behind ? clamp(Math.min(width, height) * 0.24, 10, focus ? 44 : 30) : 0;
   const roomX = width - reach - gap * (pieces - 1) - 4;
   const roomY = height - reach - 4;
@@ -1028,7 +1028,7 @@ function layOut(view, tensor, width, height, focus) {
   let cellY = Math.min(most, roomY / rows);
   if (cellX >= 4) {
     const square = Math.min(cellX, cellY);
-    cellX = Math.min(cellX, square * 1.25);
+    cellX = Math.min(cellX, square * (focus ? 1.6 : 1.2)); // wider where numbers are written
     cellY = square;
   } else {
     cellY = Math.min(roomY / rows, Math.max(cellX, 9));
@@ -1404,12 +1404,13 @@ function say(view, words) {
   view.dom.spoken.textContent = words;
 }
 
-/** On a phone the track shows one block: bring the one stood at into view. */
+/** Where the track scrolls, the block stood at comes into view; on a phone it fills the screen. */
 function bringIntoView(view) {
   const { track, root } = view.dom;
-  if (root.dataset.size !== "phone") return;
   const card = view.cards.find((one) => one.tensor.key === view.step);
-  if (card) track.scrollTo({ left: card.node.offsetLeft - track.offsetLeft });
+  if (root.dataset.size === "wide" || !card) return;
+  const aside = root.dataset.size === "phone" ? 0 : (track.clientWidth - card.node.offsetWidth) / 2;
+  track.scrollTo({ left: card.node.offsetLeft - track.offsetLeft - aside });
 }
 
 function swiped(view) {
