@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 from attention import AttentionTrace, load_model, preload, trace
 from attention.model_facts import readiness
 from attention.settings import settings
+from pages.see import first_picture
 from pages.shared.bar import DEFAULT_TEXT, MOST_LINK_BYTES, fits_link
 from pages.shared.errors import plain
 
@@ -103,16 +104,20 @@ class TestDefaultPage:
         assert header["start"] == [1, 3, 6]
         assert [card["id"] for card in header["cards"]] == ["previous", "object_verb", "agreement"]
 
-    def test_while_the_model_loads_the_shipped_picture_shows_the_same_numbers(self) -> None:
-        readiness(MINILM).clear()
-        try:
-            app = opened()
-            assert_viewer_shows(app, trace(load_model(MINILM), DEFAULT_TEXT))
-            assert app.get("plotly_chart") == []
-            assert any("The model is loading" in caption.value for caption in app.caption)
-        finally:
-            readiness(MINILM).set()
-        assert len(app.run().get("plotly_chart")) == 1
+    def test_the_picture_shipped_for_cold_servers_is_a_live_trace_byte_for_byte(self) -> None:
+        assert first_picture.FILE.read_bytes() == first_picture.live_picture()
+
+    def test_a_cold_page_waits_for_the_model_and_then_goes_live_by_itself(self) -> None:
+        ready = readiness(MINILM)
+        ready.clear()
+        later = threading.Timer(2.0, ready.set)
+        later.start()
+        app = opened()
+        assert ready.is_set()
+        later.join()
+        assert_no_fault(app)
+        assert len(app.get("plotly_chart")) == 1
+        assert first_picture.WAITING not in [caption.value for caption in app.caption]
 
     def test_a_link_names_layer_head_and_word(self) -> None:
         app = opened(v_layer="2", v_head="0", v_query="4")

@@ -14,6 +14,7 @@ from attention.preload import start
 from pages.shared.bar import DEFAULT_TEXT, Choice
 from pages.shared.viewer import head_viewer
 
+WAITING = "This picture is real, traced earlier. The model is loading; then every control works."
 FILE = Path(__file__).resolve().parents[2] / "assets" / "first_picture.bin"
 
 
@@ -44,11 +45,18 @@ def live_picture() -> bytes:
     return viewer_bytes(heads_scene(traced, checks=checks, hints=True))
 
 
-@st.fragment(run_every=0.5)
 def _wait() -> None:
-    st.caption("This picture is real, traced earlier. The model is loading; then every control works.")
-    if readiness(list_models()[0]).is_set():
-        st.rerun(scope="app")
+    """Sleep until the model is there, then run the page again.
+
+    No fragment on a timer: Streamlit collects garbage after every run, which many visitors' timers together would
+    make the loading thread wait for. The caption is written again so that a closed tab or a new wish ends the wait.
+    """
+    ready = readiness(list_models()[0])
+    slot = st.empty()
+    slot.caption(WAITING)
+    while not ready.wait(1.0):
+        slot.caption(WAITING)
+    st.rerun()
 
 
 def _later() -> None:
