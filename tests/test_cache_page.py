@@ -158,6 +158,8 @@ class TestAnswer:
     def test_overhead_and_weights_are_lines_of_their_own(self) -> None:
         words, _ = verdict(opened(c_over="0", c_bits="4 bit"))
         assert words == f"✓ Fits, {(80 * GIB - 8_030_300_000 // 2 - 16 * GIB) / GIB:.2f} GiB left"
+        words, _ = verdict(opened(c_over="25"))
+        assert words == f"✓ Fits, {(60 * GIB - 8_030_300_000 * 2 - 16 * GIB) / GIB:.2f} GiB left"
         words, facts = verdict(opened(c_model=model_label("DeepSeek-V3")))
         assert words.startswith("✗ Does not fit: ")
         assert "The weights alone need" in facts
@@ -353,6 +355,11 @@ class TestChooseKv:
         room = 80 * GIB - 8 * GIB - 2 * (8_030_300_000 + 24 * 32 * 4096 * 256)
         assert shrunk[0][4] == str(room // (4 * GIB))
         assert shrunk[0][5] != fixed[0][5]
+
+    def test_the_working_of_every_row(self) -> None:
+        words = " ".join(texts(opened(c_tab="Choose n_kv")))
+        assert "GQA-8: 4,096 × 65,536 = 268,435,456" in words
+        assert re.search(r"MQA: 32 layers × 1 K/V heads? × 256 numbers per head \(128 key \+ 128 value\)", words)
 
     def test_groups_are_drawn(self) -> None:
         (drawing,) = [

@@ -13,7 +13,7 @@ from attention.kv_working import readable
 from attention.plots.cache_charts import head_groups, latent_group
 from attention.published import nearest_published, published_tables
 from pages.cost.cache_inputs import BOUND, LATENT_ONLY, Choice
-from pages.cost.cache_parts import csv_button, data_table, seconds, small
+from pages.cost.cache_parts import csv_button, data_table, listed, seconds, small, working_popover
 from pages.shared.errors import plain
 
 EQUAL, SHRINK = "Equal total weights", "Only K and V change"
@@ -71,9 +71,27 @@ def show(choice: Choice, held: str) -> None:
     )
     with st.container(key="cache-sharing-table"):
         data_table(f"{choice.subject.name}: a row for every way its heads could share", HEADERS, cells, own)
-    csv_button(HEADERS, cells, "cache-sharing")
+    with st.container(horizontal=True):
+        with working_popover():
+            _working(choice, rows, dtype)
+        csv_button(HEADERS, cells, "cache-sharing")
     _drawing(choice)
     _published()
+
+
+def _working(choice: Choice, rows: tuple[SharingChoice, ...], dtype: str) -> None:
+    st.markdown("**A token of one user**")
+    for row in rows:
+        listed([f"{row.step.label}: {line.text}" for line in row.step.cache.working(1, 1, dtype).lines])
+    if choice.subject.d_model:
+        st.markdown("**K/V weights**: width of the model × numbers a token stores in all layers")
+        width = choice.subject.d_model
+        listed(
+            [
+                f"{row.step.label}: {width:,} × {row.step.cache.elements_per_token:,} = {row.kv_parameters:,}"
+                for row in rows
+            ]
+        )
 
 
 def _held_words(held: str) -> str:
