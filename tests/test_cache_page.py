@@ -177,7 +177,7 @@ class TestAnswer:
 
     def test_what_is_not_verified_is_named(self) -> None:
         assert any(
-            "Not verified: license, release year." in words
+            "Not verified: licence, release year." in words
             for words in texts(opened(c_model=model_label("DeepSeek-V3")))
         )
 

@@ -146,10 +146,15 @@ def _about(subject: Subject) -> None:
     if known.rung == "MLA":
         words = [f"{known.n_layers} layers, {known.n_heads} query heads, one latent for all of them."]
     if known.unverified_fields:
-        words.append(f"Not verified: {', '.join(field.replace('_', ' ') for field in known.unverified_fields)}.")
+        words.append(f"Not verified: {', '.join(map(_field_words, known.unverified_fields))}.")
     small(" ".join(words))
     with st.popover("Where these facts are from", type="tertiary"):
         listed([*known.sources, *([f"Note: {known.notes}"] if known.notes else [])])
+
+
+def _field_words(field: str) -> str:
+    words = {"params_b": "number of weights", "max_context": "trained length", "license": "licence"}
+    return words.get(field, field.replace("_", " "))
 
 
 def _bars(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
