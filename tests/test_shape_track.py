@@ -15,6 +15,7 @@ from attention.errors import UserError
 from attention.layout import HeadLayout, divisors
 from attention.multihead import StepTrace, multi_head_attention, random_inputs, rope_tables
 from attention.plots import colours
+from attention.plots.broken import broken_maps
 from attention.plots.shape_track import BYTE_LIMIT, read_track_bytes, track_bytes, track_css
 
 LAYOUT = HeadLayout(24, 6, 2)
@@ -153,3 +154,16 @@ def test_the_style_has_the_concepts_colours_in_both_themes() -> None:
     for name, colour in named.items():
         assert re.search(rf"--hst-{name}: (#\w+);", light)[1] == colour.light  # type: ignore[index]
         assert re.search(rf"--hst-{name}: (#\w+);", dark)[1] == colour.dark  # type: ignore[index]
+
+
+def test_maps_of_a_mistake_leave_infinity_blank_and_print_words_literally() -> None:
+    correct = np.array([[1.0, -np.inf], [3.0, 4.0]])
+    wrong = np.array([[1.0, 2.0], [3.0, 6.0]])
+    figure = broken_maps(correct, wrong, np.array([False, True]), ["<b>", "cat"], "key")
+    assert np.isnan(figure.data[0].z[0, 1])
+    assert np.isnan(figure.data[2].z[0, 1])
+    assert (figure.data[0].zmin, figure.data[0].zmax) == (figure.data[1].zmin, figure.data[1].zmax) == (1.0, 6.0)
+    np.testing.assert_array_equal(figure.data[2].z[1], [0.0, 2.0])
+    assert list(figure.layout.yaxis.ticktext) == ["&lt;b&gt;", "cat"]
+    assert list(figure.layout.yaxis2.ticktext) == ["&lt;b&gt;", "✗ cat"]
+    assert [(frame.y0, frame.y1) for frame in figure.layout.shapes] == [(0.5, 1.5)]
