@@ -33,7 +33,6 @@ STYLE = """<style>
 .hs-part { font-size: 1.6rem; font-weight: 700; padding: 0; margin: 1.2rem 0 0; }
 .hs-trap { font-size: 1.15rem; font-weight: 700; padding: 0; margin: 0; }
 [data-testid="stElementContainer"]:has(> [data-testid="stHtml"] > .hs-only-spoken) { width: 1px !important; }
-[data-testid="stCaptionContainer"] { overflow-wrap: anywhere; color: inherit; opacity: 0.85; }
 @media (max-width: 700px) { .hs-answer { font-size: 1.3rem; } }
 </style>"""
 
