@@ -175,6 +175,13 @@ class TestAnswer:
         assert "100,000 tokens, 1 user: 12.21 GiB" in answer(app)
         assert any("was trained on texts of up to 8,192 tokens" in words for words in texts(app))
 
+    def test_windows_are_told_beside_the_answer(self) -> None:
+        app = opened(c_model=model_label("Mistral 7B v0.1"), c_tokens="32768", c_users="1")
+        words = "Its windows keep this small: with every layer keeping every token it would be 4 GiB."
+        assert words in texts(app)
+        assert "Longest text for these users:  of any length  (trained on up to 32,768)." in verdict(app)[1]
+        assert not any("windows keep" in said for said in texts(opened()))
+
     def test_what_is_not_verified_is_named(self) -> None:
         assert any(
             "Not verified: licence, release year." in words

@@ -112,6 +112,9 @@ def _answer(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
         with st.popover("In Python", type="tertiary", icon=":material/code:"):
             st.code(snippet(choice), wrap_lines=True)
             small("The same number, from this app's own engine.")
+        opened = choice.bytes(choice.cache.without_windows())
+        if opened > size:
+            small(f"Its windows keep this small: with every layer keeping every token it would be {readable(opened)}.")
         for warning in choice.cache.warnings(choice.tokens):
             small(warning)
 
@@ -213,7 +216,8 @@ def _fit(choice: Choice, steps: tuple[LadderStep, ...]) -> None:
         usable = readable(max(0, fit.capacity - fit.overhead))
         facts.append(f"The weights alone need <b>{readable(fit.weights)}</b>; there are {usable} for them.")
     elif choice.cache.elements_per_token:
-        facts.append(f"Longest text for these users: <b>{_count(fit.max_context)}</b> tokens{_trained(choice)}.")
+        longest = "of any length" if fit.max_context is None else f"{fit.max_context:,} tokens"
+        facts.append(f"Longest text for these users: <b>{longest}</b>{_trained(choice)}.")
         facts.append(f"Most users at this length: <b>{_count(fit.max_batch)}</b>.")
     floor = _floor(choice, steps)
     facts.append(floor)

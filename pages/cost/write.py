@@ -63,8 +63,6 @@ ul.hs-w-noted li > :last-child {{ min-width: 6.4rem; }}
 .hs-w-chosen {{ font-weight: 700; }}
 .hs-w-special {{ opacity: 0.8; font-size: 0.85em; }}
 .hs-w-cost {{ font-size: 1.05rem; margin: 0; line-height: 1.35; font-variant-numeric: tabular-nums; }}
-/* Streamlit writes white on the dark theme's pale accent, which nobody can read. */
-.st-key-w_run button {{ background: {QUERY.light}; border-color: {QUERY.light}; color: #fff; }}
 .st-key-w-bar > [data-testid="stElementContainer"]:has([data-testid="stTextInput"]) {{ flex: 1 1 20rem; }}
 .st-key-w-steps > [data-testid="stElementContainer"]:has([data-testid="stSlider"]) {{ flex: 1 1 12rem; }}
 @media (max-width: 700px) {{
