@@ -118,7 +118,7 @@ def _classics(choice: Choice) -> None:
         per_token = readable(model.cache.bytes_per_token(dtype))
         rows.append((name, model.rung, readable(weights), per_token, f"{tokens:,}", f"{model.max_context:,}"))
     data_table(
-        f"Weights at {choice.weight_bits} bit, cache at {dtype}; the cache is larger from that many tokens in flight on",
+        f"Weights at {choice.weight_bits} bit, cache at {dtype}; larger from that many tokens in flight on",
         ("model", "sharing", "weights", "a token", "cache larger from", "trained on up to"),
         rows,
     )
