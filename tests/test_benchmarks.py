@@ -182,14 +182,15 @@ def test_a_part_that_breaks_costs_only_itself(
     def fine(_: bool) -> list[Row]:
         return [row((1.0,), (2.0,), Target(1.15))]
 
-    parts = {"benchmarks.browser": SimpleNamespace(measure=broken), "benchmarks.tracing": SimpleNamespace(measure=fine)}
+    measures = {"browser": broken, "tracing": fine, "memory": fine}
+    parts = {f"benchmarks.{name}": SimpleNamespace(measure=measure) for name, measure in measures.items()}
     monkeypatch.setattr("benchmarks.__main__.keep", lambda rows, *_: ROOT / f"{len(rows)}.json")
     monkeypatch.setattr("importlib.import_module", parts.__getitem__)
-    assert main(["--only", "browser", "tracing"]) == 1
+    assert main(["--only", "tracing", "browser", "memory"]) == 1
     said = capsys.readouterr().out
     assert "Not measured, the error is above: browser (RuntimeError)" in said
     assert "0.500×" in said
-    assert "1.json" in said
+    assert "2.json" in said, "rows of both parts that ran are kept"
     assert main(["--only", "tracing"]) == 0
 
 
