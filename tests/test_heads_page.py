@@ -163,6 +163,12 @@ class TestTabs:
         total, weight = rest.split(" = **")
         assert float(exponential) / float(total) == pytest.approx(float(weight.strip("*.")), abs=0.001)
 
+    def test_why_shows_words_with_angle_brackets_as_words(self) -> None:
+        app = opened(detail="Why this number?", model=SMOLLM_TITLE)
+        (keys,) = [part.value for part in app.get("html") if "<table" in part.value]
+        assert '<th scope="row" dir="auto">&lt;|endoftext|&gt;</th>' in keys
+        assert "<|" not in keys
+
     def test_averages_follow_the_choice_and_survive_a_change_of_model(self) -> None:
         app = opened(detail="Averages", model=SMOLLM_TITLE)
         traced = trace(load_model(SMOLLM), DEFAULT_TEXT, start=START)

@@ -18,7 +18,7 @@ from attention import AttentionTrace, LoadedModel, trace, untrained_twin
 from attention.patterns import JOBS, swap_of
 from attention.plots import colours
 from attention.plots.heatmaps import KEY_TITLE, MOST_TICKS, QUERY_TITLE, difference_map, heatmap
-from attention.plots.numbers import bytes_text, percent
+from attention.plots.numbers import percent
 from attention.plots.scenes import evidence_line, heads_scene
 from attention.plots.viewer import Card, ViewerScene, viewer_bytes
 from tests.tiny_models import SENTENCE, tiny
@@ -303,27 +303,6 @@ class TestNumbers:
             assert words == "< 1 %"
         else:
             assert abs(float(words.removesuffix(" %")) - share * 100) <= 0.5 + 1e-9
-
-    @pytest.mark.parametrize(
-        ("count", "words"),
-        [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (23_040, "22.5 KiB"),
-            (16 * 2**30, "16 GiB"),
-            (16_384 * 2**30, "16,384 GiB"),
-        ],
-    )
-    def test_bytes(self, count: int, words: str) -> None:
-        assert bytes_text(count) == words
-
-    @given(st.integers(0, 2**60))
-    def test_bytes_read_back_to_four_digits(self, count: int) -> None:
-        amount, unit = bytes_text(count).split()
-        size = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
-        assert float(amount.replace(",", "")) * size == pytest.approx(count, rel=5.1e-4, abs=0.5)
-        assert "e" not in amount
 
 
 def luminance(colour: str) -> float:

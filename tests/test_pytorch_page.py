@@ -20,7 +20,7 @@ from streamlit.testing.v1 import AppTest
 from torch import nn
 
 from attention import timing
-from attention.plots.numbers import bytes_text
+from attention.kv_working import readable
 from attention.plots.timing_charts import MemoryRow, WayBar, memory_lines, milliseconds, time_bars
 from attention.timing import MemoryPoint, TimingResult, Trap, WayTiming
 from pages.compute import measuring
@@ -124,8 +124,8 @@ def test_opening_measures_the_default_and_draws_those_figures() -> None:
     assert numbers(lines["explicit"]["y"]) == [point.explicit_bytes for point in measured.memory]
     assert numbers(lines["one table of scores"]["y"])[-1] == 8 * 512 * 512 * 4
     last = measured.memory[-1]
-    assert f"takes {bytes_text(last.explicit_bytes)}" in captions(app)
-    assert f"takes {bytes_text(last.fused_bytes)}" in captions(app)
+    assert f"takes {readable(last.explicit_bytes)}" in captions(app)
+    assert f"takes {readable(last.fused_bytes)}" in captions(app)
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_memory_is_on_two_log_axes_with_named_units() -> None:
     assert axes[1].tickvals[0] == 2**16
     assert axes[1].tickvals[-1] >= 2**30
     assert len(axes[1].tickvals) <= 8
-    assert list(axes[1].ticktext) == [bytes_text(tick) for tick in axes[1].tickvals]
+    assert list(axes[1].ticktext) == [readable(tick) for tick in axes[1].tickvals]
     assert drawn.alt == (
         "Lines of peak memory against seq_len. 64 tokens: explicit 1 MiB, fused 256 KiB; "
         "2048 tokens: explicit 1 GiB, fused 8 MiB."

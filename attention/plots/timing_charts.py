@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from attention.kv_working import readable
 from attention.plots.colours import Colour
 from attention.plots.heatmaps import escaped
-from attention.plots.numbers import bytes_text
 
 INK = Colour("#1f2328", "#e7e9ea")
 GREY = Colour("#5b6470", "#9aa3ad")
@@ -114,7 +114,7 @@ def memory_lines(rows: Sequence[MemoryRow], theme: str) -> Drawn:
             mode="lines+markers",
             line={"color": ink, "width": width, "dash": dash},
             marker={"color": ink, "size": 9, "symbol": symbol, "line": {"color": ink, "width": 1.5}},
-            text=[bytes_text(size) for size in sizes],
+            text=[readable(size) for size in sizes],
             hovertemplate="%{x} tokens: %{text}<extra>" + name + "</extra>",
         )
     sizes = [size for row in rows for size in (row.explicit, row.fused, row.scores) if size > 0]
@@ -131,12 +131,12 @@ def memory_lines(rows: Sequence[MemoryRow], theme: str) -> Drawn:
         type="log",
         tickmode="array",
         tickvals=ticks,
-        ticktext=[bytes_text(tick) for tick in ticks],
+        ticktext=[readable(tick) for tick in ticks],
     )
     _calm(figure)
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"size": 13}})
     spoken = "; ".join(
-        f"{row.seq_len} tokens: explicit {bytes_text(row.explicit)}, fused {bytes_text(row.fused)}" for row in rows
+        f"{row.seq_len} tokens: explicit {readable(row.explicit)}, fused {readable(row.fused)}" for row in rows
     )
     return Drawn(figure, f"Lines of peak memory against seq_len. {spoken}.")
 

@@ -10,8 +10,8 @@ from typing import Any
 import streamlit as st
 
 from attention.errors import UserError
+from attention.kv_working import readable
 from attention.layout import divisors
-from attention.plots.numbers import bytes_text
 from attention.plots.timing_charts import Drawn, MemoryRow, WayBar, memory_lines, milliseconds, time_bars
 from pages.compute.four_ways import setup_code, way_codes
 from pages.compute.measuring import D_MODEL, SEQ_LENS, Measured, Request, bench, traps, wait_for_preload
@@ -164,8 +164,8 @@ def _answer(request: Request, measured: Measured) -> None:
     st.caption(
         plain(
             f"{_size(request)}, {request.n_heads} query heads, {request.n_kv_heads} K/V heads, d_model {D_MODEL}. "
-            f"Explicit attention writes out who looks at whom, which takes {bytes_text(last.explicit_bytes)}; "
-            f"the fused one goes block by block and takes {bytes_text(last.fused_bytes)}."
+            f"Explicit attention writes out who looks at whom, which takes {readable(last.explicit_bytes)}; "
+            f"the fused one goes block by block and takes {readable(last.fused_bytes)}."
         )
     )
 

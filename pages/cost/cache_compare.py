@@ -11,8 +11,9 @@ from attention.kv_cache import KVCache
 from attention.kv_working import readable
 from attention.plots.cache_charts import Crossing, Curve, Level, context_curves, crossing_lines
 from pages.cost.cache_inputs import BOUND, Choice, listed_names, model_label
-from pages.cost.cache_parts import data_table, draw, small, theme
+from pages.cost.cache_parts import draw, small, theme
 from pages.shared.errors import plain
+from pages.shared.tables import table
 
 BESIDE = ("Llama 2 7B", "Mistral 7B v0.1", "Gemma 3 27B", "DeepSeek-V3", "Qwen2.5 72B")
 MOST_BESIDE = 5
@@ -117,7 +118,7 @@ def _classics(choice: Choice) -> None:
         tokens = tokens_to_outgrow(model.cache, weights, dtype)
         per_token = readable(model.cache.bytes_per_token(dtype))
         rows.append((name, model.rung, readable(weights), per_token, f"{tokens:,}", f"{model.max_context:,}"))
-    data_table(
+    table(
         f"Weights at {choice.weight_bits} bit, cache at {dtype}; larger from that many tokens in flight on",
         ("model", "sharing", "weights", "a token", "cache larger from", "trained on up to"),
         rows,

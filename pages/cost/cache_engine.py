@@ -10,9 +10,10 @@ from attention.errors import UserError
 from attention.kv_working import readable
 from attention.vllm_log import EngineView, compare_with_log, engine_view, parse_engine_log
 from pages.cost.cache_inputs import BOUND, Choice
-from pages.cost.cache_parts import data_table, listed, small
+from pages.cost.cache_parts import listed, small
 from pages.shared.bar import fits_link
 from pages.shared.errors import show_error
+from pages.shared.tables import table
 
 BLOCKS = (8, 16, 32, 64, 128)
 
@@ -111,7 +112,7 @@ def _real_lengths(choice: Choice, given: EngineInputs) -> None:
             length, choice.users, choice.dtype, block_size=given.block_size, shared_prefix=given.prefix
         )
         rows.append((f"{name}: {length:,}", readable(plain_bytes), readable(blocks), readable(shared)))
-    data_table(
+    table(
         f"{choice.users:,} users, cache at {choice.dtype}",
         ("every text this long", "exact", f"in blocks of {given.block_size}", f"first {given.prefix:,} tokens shared"),
         rows,

@@ -9,8 +9,9 @@ from attention.kv_budget import fits
 from attention.kv_cache import KVCache
 from attention.kv_working import readable
 from pages.cost.cache_inputs import DEFAULT_MODEL, Choice
-from pages.cost.cache_parts import data_table, listed, small, working_popover
+from pages.cost.cache_parts import listed, small, working_popover
 from pages.shared.errors import plain
+from pages.shared.tables import table
 
 
 def show(choice: Choice) -> None:
@@ -34,7 +35,7 @@ def show(choice: Choice) -> None:
         (words, f"{length:,}", f"{count:,}", readable(one.bytes(length, count, dtype)))
         for words, one, length, count in spent
     ]
-    data_table(f"{name}, cache at {dtype}", ("the cache", "tokens each", "users", "keys and values"), rows, chosen=1)
+    table(f"{name}, cache at {dtype}", ("the cache", "tokens each", "users", "keys and values"), rows, chosen=1)
     with working_popover():
         for words, one, length, count in spent:
             st.markdown(f"**{plain(words)}**")

@@ -10,6 +10,7 @@ import streamlit as st
 
 from attention.kv_working import Working, readable
 from attention.plots.cache_charts import Chart, csv_text
+from pages.shared.tables import table
 
 MOST_ROWS = 60
 MOST_LETTERS = 24  # a longer cell may break into lines
@@ -25,15 +26,6 @@ ul.hs-facts { margin: 0.5rem 0 0 !important; padding: 0 !important; list-style: 
 .hs-facts li { margin: 0 !important; padding: 0.35rem 0 !important; border-top: 1px solid #8883; }
 .hs-facts b { white-space: nowrap; }
 .hs-note { font-size: 0.9rem; margin: 0; opacity: 0.85; line-height: 1.5; }
-.hs-scroll { overflow-x: auto; }
-.hs-data { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0 !important; }
-.hs-data caption { text-align: start; caption-side: top; padding-bottom: 0.4rem; }
-.hs-data th, .hs-data td { padding: 0.25rem 1rem 0.25rem 0; text-align: start; border: 0; vertical-align: top;
-  border-bottom: 1px solid #8884; }
-.hs-data td { white-space: nowrap; }
-.hs-data td.hs-words { white-space: normal; min-width: 13rem; }
-.hs-data th[scope="row"] { white-space: nowrap; }
-.hs-data tr.hs-chosen > * { font-weight: 700; }
 .hs-work { font-variant-numeric: tabular-nums; line-height: 1.6; margin: 0; padding-inline-start: 1.1rem; }
 </style>"""
 
@@ -52,7 +44,7 @@ def draw(chart: Chart, key: str, name: str, work: Callable[[], None] | None = No
                 if len(shown) < len(chart.rows)
                 else ""
             )
-            data_table(f"{name}{left_out}", chart.headers, [tuple(map(_cell, row)) for row in shown])
+            table(f"{name}{left_out}", chart.headers, [tuple(map(_cell, row)) for row in shown])
         csv_button(chart.headers, chart.rows, key)
 
 
@@ -67,17 +59,6 @@ def csv_button(headers: Sequence[str], rows: Sequence[Sequence[str | int | float
         on_click="ignore",
         type="tertiary",
         help="The same numbers, exact, for a spreadsheet.",
-    )
-
-
-def data_table(caption: str, headers: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> None:
-    """A table that scrolls sideways by keyboard too where it is wider than the page; ``chosen`` is printed bold."""
-    head = "".join(f'<th scope="col">{html.escape(header)}</th>' for header in headers)
-    body = "".join(_row(row, place == chosen) for place, row in enumerate(rows))
-    label = html.escape(caption, quote=True)
-    st.html(
-        f'<div class="hs-scroll" tabindex="0" role="region" aria-label="{label}"><table class="hs-data">'
-        f"<caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -118,15 +99,6 @@ def theme() -> str:
 def seconds(value: float) -> str:
     """A time a reader can compare: 9.9 ms, 1.2 s."""
     return f"{value * 1000:.1f} ms" if value < 1 else f"{value:,.1f} s"
-
-
-def _row(cells: Sequence[str], chosen: bool) -> str:
-    first, *rest = cells
-    words = "".join(
-        f"<td{' class=hs-words' if len(cell) > MOST_LETTERS else ''}>{html.escape(cell)}</td>" for cell in rest
-    )
-    mark = ' class="hs-chosen"' if chosen else ""
-    return f'<tr{mark}><th scope="row">{html.escape(first)}</th>{words}</tr>'
 
 
 def _thinned(rows: Sequence[tuple[str | int | float, ...]]) -> list[tuple[str | int | float, ...]]:

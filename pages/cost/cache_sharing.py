@@ -13,8 +13,9 @@ from attention.kv_working import readable
 from attention.plots.cache_charts import head_groups, latent_group
 from attention.published import nearest_published, published_tables
 from pages.cost.cache_inputs import BOUND, LATENT_ONLY, Choice
-from pages.cost.cache_parts import csv_button, data_table, listed, seconds, small, working_popover
+from pages.cost.cache_parts import csv_button, listed, seconds, small, working_popover
 from pages.shared.errors import plain
+from pages.shared.tables import table
 
 EQUAL, SHRINK = "Equal total weights", "Only K and V change"
 NOTHING = "no published number at this size"
@@ -70,7 +71,7 @@ def show(choice: Choice, held: str) -> None:
         f"{choice.n_gpus} × {plain(choice.gpu.name)}."
     )
     with st.container(key="cache-sharing-table"):
-        data_table(f"{choice.subject.name}: a row for every way its heads could share", HEADERS, cells, own)
+        table(f"{choice.subject.name}: a row for every way its heads could share", HEADERS, cells, own)
     with st.container(horizontal=True):
         with working_popover():
             _working(choice, rows, dtype)
@@ -163,7 +164,7 @@ def _published() -> None:
             for row in one.rows
         ]
         with columns[place % 2]:
-            data_table(f"{one.short} ({one.source}). {one.setup}", ("model", "weights", *names), rows)
+            table(f"{one.short} ({one.source}). {one.setup}", ("model", "weights", *names), rows)
     older, newer = find_model("DeepSeek LLM 67B").cache, find_model("DeepSeek-V2").cache
     mha = newer.as_if("MHA")
     equal = 1 - newer.elements_per_token / older.elements_per_token

@@ -40,34 +40,34 @@ FIRST_STEP, FIRST_LAYER, FIRST_HEAD = 39, 17, 4
 NEW_TOKENS = (8, 16, 24, 32, 48, 64, 96)
 FEW = 110  # pixels: a box for a number
 
-_STYLE = f"""<style>
-.hs-w-answer {{ font-size: clamp(1.3rem, 2.3vw, 2rem); line-height: 1.25; margin: 0; padding: 0; font-weight: 400;
-  font-variant-numeric: tabular-nums; }}
-.hs-w-said {{ font-size: 1.15rem; margin: 0; line-height: 1.35; }}
-.hs-w-small {{ font-size: 0.875rem; margin: 0; opacity: 0.8; }}
-.hs-w-text {{ font-size: 1.12rem; line-height: 1.75; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere;
-  min-height: 6.9rem; }}
-.hs-w-token {{ border-radius: 0.25rem; padding: 0.1rem 0; }}
-.hs-w-looks {{ outline: 2px solid; }}
-.hs-w-new {{ text-decoration: none; font-weight: 700; border-bottom: 3px solid currentColor; }}
-.hs-w-title {{ font-size: 0.95rem; font-weight: 600; margin: 0; padding: 0 0 0.3rem; }}
-ul.hs-w-shares {{ list-style: none; margin: 0 !important; padding: 0 !important;
-  font-variant-numeric: tabular-nums; }}
-.hs-w-shares li {{ display: grid; grid-template-columns: 6.5rem 1fr max-content; gap: 0.6rem; align-items: center;
-  margin: 0 !important; padding: 0.14rem 0 !important; font-size: 0.95rem; }}
-.hs-w-what {{ overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
-.hs-w-bar {{ height: 0.55rem; border-radius: 0.3rem; background: #8883; overflow: hidden; }}
-.hs-w-bar i {{ display: block; height: 100%; }}
-.hs-w-shares li > :last-child {{ min-width: 2.9rem; text-align: end; }}
-ul.hs-w-noted li > :last-child {{ min-width: 6.4rem; }}
-.hs-w-chosen {{ font-weight: 700; }}
-.hs-w-special {{ opacity: 0.8; font-size: 0.85em; }}
-.hs-w-cost {{ font-size: 1.05rem; margin: 0; line-height: 1.35; font-variant-numeric: tabular-nums; }}
-.st-key-w-bar > [data-testid="stElementContainer"]:has([data-testid="stTextInput"]) {{ flex: 1 1 20rem; }}
-.st-key-w-steps > [data-testid="stElementContainer"]:has([data-testid="stSlider"]) {{ flex: 1 1 12rem; }}
-@media (max-width: 700px) {{
-  .st-key-w-bar > [data-testid="stElementContainer"]:has([data-testid="stTextInput"]) {{ flex-basis: 100%; }}
-}}
+_STYLE = """<style>
+.hs-w-answer { font-size: clamp(1.3rem, 2.3vw, 2rem); line-height: 1.25; margin: 0; padding: 0; font-weight: 400;
+  font-variant-numeric: tabular-nums; }
+.hs-w-said { font-size: 1.15rem; margin: 0; line-height: 1.35; }
+.hs-w-small { font-size: 0.875rem; margin: 0; opacity: 0.8; }
+.hs-w-text { font-size: 1.12rem; line-height: 1.75; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere;
+  min-height: 6.9rem; }
+.hs-w-token { border-radius: 0.25rem; padding: 0.1rem 0; }
+.hs-w-looks { outline: 2px solid; }
+.hs-w-new { text-decoration: none; font-weight: 700; border-bottom: 3px solid currentColor; }
+.hs-w-title { font-size: 0.95rem; font-weight: 600; margin: 0; padding: 0 0 0.3rem; }
+ul.hs-w-shares { list-style: none; margin: 0 !important; padding: 0 !important;
+  font-variant-numeric: tabular-nums; }
+.hs-w-shares li { display: grid; grid-template-columns: 6.5rem 1fr max-content; gap: 0.6rem; align-items: center;
+  margin: 0 !important; padding: 0.14rem 0 !important; font-size: 0.95rem; }
+.hs-w-what { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.hs-w-bar { height: 0.55rem; border-radius: 0.3rem; background: #8883; overflow: hidden; }
+.hs-w-bar i { display: block; height: 100%; }
+.hs-w-shares li > :last-child { min-width: 2.9rem; text-align: end; }
+ul.hs-w-noted li > :last-child { min-width: 6.4rem; }
+.hs-w-chosen { font-weight: 700; }
+.hs-w-special { opacity: 0.8; font-size: 0.85em; }
+.hs-w-cost { font-size: 1.05rem; margin: 0; line-height: 1.35; font-variant-numeric: tabular-nums; }
+.st-key-w-bar > [data-testid="stElementContainer"]:has([data-testid="stTextInput"]) { flex: 1 1 20rem; }
+.st-key-w-steps > [data-testid="stElementContainer"]:has([data-testid="stSlider"]) { flex: 1 1 12rem; }
+@media (max-width: 700px) {
+  .st-key-w-bar > [data-testid="stElementContainer"]:has([data-testid="stTextInput"]) { flex-basis: 100%; }
+}
 </style>"""
 
 

@@ -7,26 +7,39 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+# Cells longer than this wrap; shorter ones (numbers) stay on one line and the table scrolls sideways instead.
+MOST_LETTERS = 30
 _STYLE = """<style>
-.hs-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.hs-table caption { text-align: start; padding-bottom: 0.4rem; opacity: 0.85; }
-.hs-table th, .hs-table td { padding: 0.2rem 0.9rem 0.2rem 0; text-align: end; border-bottom: 1px solid #8884; }
-.hs-table th:first-child, .hs-table td:first-child { text-align: start; }
-.hs-table tr.hs-chosen { font-weight: 700; }
+.hs-table-box { overflow-x: auto; }
+.hs-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0 !important; }
+.hs-table caption { text-align: start; caption-side: top; padding-bottom: 0.4rem; opacity: 0.85; }
+.hs-table th, .hs-table td { padding: 0.25rem 1rem 0.25rem 0; text-align: start; border: 0; vertical-align: top;
+  border-bottom: 1px solid #8884; }
+.hs-table td, .hs-table th[scope="row"] { white-space: nowrap; }
+.hs-table td.hs-words { white-space: normal; min-width: 13rem; }
+.hs-table tr.hs-chosen > * { font-weight: 700; }
 </style>"""
 
 
 def table(caption: str, headers: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> None:
-    """Place a table; ``chosen`` is the row printed bold."""
+    """Place a table that scrolls sideways, by keyboard too, where it is wider than the page.
+
+    ``chosen`` is the row printed bold.
+    """
     head = "".join(f'<th scope="col">{html.escape(header)}</th>' for header in headers)
     body = "".join(_row(row, index == chosen) for index, row in enumerate(rows))
+    label = html.escape(caption)
     st.html(
-        f'{_STYLE}<div style="overflow-x:auto"><table class="hs-table"><caption>{html.escape(caption)}</caption>'
+        f'{_STYLE}<div class="hs-table-box" tabindex="0" role="region" aria-label="{label}">'
+        f'<table class="hs-table"><caption>{label}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def _row(cells: Sequence[str], chosen: bool) -> str:
-    first, *rest = (html.escape(cell) for cell in cells)
+    first, *rest = cells
     mark = ' class="hs-chosen"' if chosen else ""
-    return f'<tr{mark}><th scope="row" dir="auto">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
+    others = "".join(
+        f"<td{' class=hs-words' if len(cell) > MOST_LETTERS else ''}>{html.escape(cell)}</td>" for cell in rest
+    )
+    return f'<tr{mark}><th scope="row" dir="auto">{html.escape(first)}</th>{others}</tr>'
