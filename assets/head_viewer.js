@@ -26,6 +26,7 @@ const SCALES = {
 };
 const DEFAULTS = { scale: "linear", hide: false, renorm: false, cut: 70, view: "arcs" };
 const EASE_MS = 150;
+const POOLED_SIDE = 30; // as in viewer.py
 // Percent of the value colour in the recipe's segments, strongest first; each reads at 4.5 : 1 with its text.
 const SHADES = { light: [100, 58, 46, 36, 28, 22], dark: [100, 72, 44, 34, 28, 22] };
 
@@ -210,7 +211,7 @@ function decodeTrace(facts, body) {
   const size = facts.labels.length;
   const bytesPerHead = facts.causal ? (size * (size + 1)) / 2 : size * size;
   const places = new Map(facts.full.map(([layer, head], place) => [`${layer},${head}`, place]));
-  const block = Math.ceil(size / 64);
+  const block = Math.ceil(size / POOLED_SIDE);
   return {
     ...facts,
     size,

@@ -51,6 +51,7 @@ CONFIG_LIMITS = {
 }
 
 _lock = threading.RLock()
+_reference_lock = threading.Lock()
 _loaded: OrderedDict[str, LoadedModel] = OrderedDict()
 
 
@@ -96,7 +97,7 @@ class LoadedModel:
     @cached_property
     def reference(self) -> Any:
         """The same weights under torch's own SDPA (eager where the model has no SDPA path); never used to capture."""
-        with _lock:
+        with _reference_lock:
             shared: dict[int, Any] = {id(t): t for t in [*self.model.parameters(), *self.model.buffers()]}
             twin = copy.deepcopy(self.model, shared)
             twin.set_attn_implementation("sdpa" if getattr(self.model, "_supports_sdpa", False) else "eager")
@@ -113,16 +114,26 @@ def load_model(model: str | Path) -> LoadedModel:
     or an architecture whose attention cannot be recorded.
     """
     key = str(model)
-    with _lock:
-        if key in _loaded:
-            _loaded.move_to_end(key)
-            return _loaded[key]
-        loaded = _load(model)
-        _loaded[key] = loaded
-        readiness(key).set()
-        while len(_loaded) > KEEP_LOADED:
-            _loaded.popitem(last=False)
-        return loaded
+    here = _loaded.get(key)
+    # A model that is there is given out even while the lock is held to load another one.
+    if not _lock.acquire(blocking=here is None) and here is not None:
+        return here
+    try:
+        return _kept_or_loaded(key, model)
+    finally:
+        _lock.release()
+
+
+def _kept_or_loaded(key: str, model: str | Path) -> LoadedModel:
+    if key in _loaded:
+        _loaded.move_to_end(key)
+        return _loaded[key]
+    loaded = _load(model)
+    _loaded[key] = loaded
+    readiness(key).set()
+    while len(_loaded) > KEEP_LOADED:
+        _loaded.popitem(last=False)
+    return loaded
 
 
 def untrained_twin(model: LoadedModel, seed: int = 0) -> LoadedModel:

@@ -495,3 +495,27 @@ def test_settings_are_read_from_the_environment() -> None:
 def test_a_setting_of_the_wrong_kind_is_named(name: str, word: str) -> None:
     with pytest.raises(UserError, match=f"{name} is '{word}'"):
         settings_from({name: word})
+
+
+def test_a_loaded_model_is_given_out_while_another_is_loading(
+    minilm: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, finish = threading.Event(), threading.Event()
+
+    def slow(model: object) -> LoadedModel:
+        begun.set()
+        assert finish.wait(30)
+        return minilm
+
+    monkeypatch.setattr(models, "_loaded", type(models._loaded)({"all-MiniLM-L6-v2": minilm}))
+    monkeypatch.setattr(models, "_load", slow)
+    other = threading.Thread(target=models.load_model, args=("another",))
+    other.start()
+    assert begun.wait(30)
+    answered: list[LoadedModel] = []
+    mine = threading.Thread(target=lambda: answered.append(models.load_model("all-MiniLM-L6-v2")))
+    mine.start()
+    mine.join(10)
+    assert answered == [minilm]
+    finish.set()
+    other.join(30)

@@ -13,7 +13,7 @@ weights live, so that ``(b / 255) ** 2`` is never further than 0.4 percentage po
 Causal heads send the lower triangle (row q has q + 1 bytes). ``tops`` is one uint16 per row of a full
 head, ``round(65535 * max(row))``, so that the percentage in the headline is exact.
 
-When the heads need more than 4 MiB, every head is sent max-pooled to at most 64 x 64 ("pooled") and only
+When the heads need more than 4 MiB, every head is sent max-pooled to at most 30 x 30 ("pooled") and only
 the chosen layers in full; the viewer asks for the others one at a time.
 """
 
@@ -37,7 +37,7 @@ from attention.errors import UserError
 MAGIC = b"HSV1"
 BYTE_LIMIT = 4 * 2**20
 FILE_BYTE_LIMIT = 24 * 2**20
-POOLED_SIDE = 64
+POOLED_SIDE = 30  # pixels a small map is drawn at; sent again with each layer fetched, so no larger than seen
 SINK_MASS = 0.3
 """Mean mass that makes a column a sink: Gu et al. 2024, arXiv 2410.10781, epsilon = 0.3."""
 
@@ -227,9 +227,9 @@ def dequantise(values: Bytes) -> Floats:
 
 
 def max_pooled(weights: Floats) -> Floats:
-    """Each head's map shrunk to at most 64 x 64 by taking the largest weight of each block.
+    """Each head's map shrunk to at most 30 x 30 by taking the largest weight of each block.
 
-    (layer, head, query, key) -> (layer, head, side, side), side = ceil(seq_len / ceil(seq_len / 64)).
+    (layer, head, query, key) -> (layer, head, side, side), side = ceil(seq_len / ceil(seq_len / 30)).
     """
     seq_len = weights.shape[-1]
     block = -(-seq_len // POOLED_SIDE)
