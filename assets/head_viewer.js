@@ -114,6 +114,8 @@ function adopt(view, scene) {
   if (before) carryOver(view, before, scene);
   else firstSelection(view, scene);
   clampSelection(view);
+  // A link or a reload must show what is on screen now, also when a new text moved the selection.
+  if (before && canRemember() && parametersOf(window.location.search).size) remember(view);
   fetchIfNeeded(view);
   view.dom.problem.hidden = true;
   view.dom.body.hidden = false;

@@ -53,6 +53,29 @@ def pair_blocks(traced: AttentionTrace, layer: int, head: int) -> list[tuple[str
     return blocks  # type: ignore[return-value]
 
 
+@dataclass(frozen=True)
+class Opened:
+    """What the viewer opened on: the model, the number of tokens, and the (layer, head, query) of its start."""
+
+    model: str
+    seq_len: int
+    start: tuple[int, int, int]
+
+
+def still_asked(params: Mapping[str, Any], before: Opened | None, now: Opened) -> dict[str, Any]:
+    """The link's ``v.*`` without those a new text or model moves, by the same rule as the viewer's own selection.
+
+    The browser rewrites its address only after it has drawn: until then the link still names the old word.
+    """
+    moved: set[str] = set()
+    if before is not None:
+        if before.model != now.model or before.start[:2] != now.start[:2]:
+            moved |= {"v.layer", "v.head"}
+        if before.start[2] != now.start[2] or before.seq_len != now.seq_len:
+            moved.add("v.query")
+    return {name: value for name, value in params.items() if name not in moved}
+
+
 def cell_from(
     traced: AttentionTrace, lock: Mapping[str, Any] | None, params: Mapping[str, Any], start: tuple[int, int, int]
 ) -> Cell:

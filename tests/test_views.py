@@ -7,7 +7,7 @@ import io
 import json
 import math
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from attention import AttentionTrace, LoadedModel, TraceRequest, UserError, load_model, trace
 from attention.exports import head_csv, head_npz, trace_npz
-from attention.views import averages, cell_from, pair_blocks, word_view
+from attention.views import Opened, averages, cell_from, pair_blocks, still_asked, word_view
 from attention.working import explain_cell
 from tests.tiny_models import SENTENCE, tiny
 
@@ -237,3 +237,28 @@ class TestFiles:
         assert (facts["text"], facts["pair"], facts["axes"]) == (ALICE, "They ate.", ["layer", "head", "query", "key"])
         assert facts["checks"] == {check.name: check.value for check in traced.checks}
         assert TraceRequest(MINILM, ALICE).model == facts["model"]["id"]
+
+
+class TestStillAsked:
+    LINK: ClassVar = {"v.layer": "2", "v.head": "0", "v.query": "4", "text": "x"}
+
+    def test_a_first_visit_keeps_the_whole_link(self) -> None:
+        assert still_asked(self.LINK, None, Opened("m", 11, (1, 3, 6))) == self.LINK
+
+    def test_the_same_start_keeps_the_persons_own_choice(self) -> None:
+        now = Opened("m", 11, (1, 3, 6))
+        assert still_asked(self.LINK, now, now) == self.LINK
+
+    @pytest.mark.parametrize(
+        ("now", "gone"),
+        [
+            (Opened("m", 11, (1, 3, 5)), {"v.query"}),
+            (Opened("m", 12, (1, 3, 6)), {"v.query"}),
+            (Opened("m", 11, (2, 0, 6)), {"v.layer", "v.head"}),
+            (Opened("other", 11, (1, 3, 6)), {"v.layer", "v.head"}),
+            (Opened("other", 9, (1, 3, 2)), {"v.layer", "v.head", "v.query"}),
+        ],
+    )
+    def test_what_a_new_text_or_model_moves_is_no_longer_asked(self, now: Opened, gone: set[str]) -> None:
+        kept = still_asked(self.LINK, Opened("m", 11, (1, 3, 6)), now)
+        assert set(self.LINK) - set(kept) == gone

@@ -16,7 +16,7 @@ from attention.plots.numbers import percent
 from attention.plots.scenes import heads_scene
 from attention.plots.viewer import viewer_bytes, viewer_html
 from attention.tracing import AttentionTrace, TraceRequest
-from attention.views import averages, cell_from, pair_blocks, word_view
+from attention.views import Opened, averages, cell_from, pair_blocks, still_asked, word_view
 from attention.working import explain_cell
 from pages.shared.bar import Choice, fits_link, second_text
 from pages.shared.errors import plain, show_error
@@ -65,7 +65,10 @@ def _explore(request: TraceRequest, twin: bool, compare: str) -> None:
     if st.session_state.pop("asked_for_page", False):
         st.rerun(scope="app")
     assert scene.start is not None
-    cell = cell_from(traced, result.lock, st.query_params, scene.start)
+    now = Opened(traced.model.id, len(traced.tokens), scene.start)
+    asked = still_asked(st.query_params.to_dict(), st.session_state.get("opened_on"), now)
+    st.session_state["opened_on"] = now
+    cell = cell_from(traced, result.lock, asked, scene.start)
     _details(traced, cell, scene, checks)
 
 

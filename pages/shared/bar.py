@@ -143,9 +143,12 @@ def _examples() -> None:
 
 
 def _greet_unknown_model() -> None:
-    """A link may name a model that is not here: say so once, and show the default."""
+    """A link may name a model by its id, which is understood, or one that is not here: say so, and show the default."""
     slot = st.empty()
     asked: Any = st.query_params.get("model")
-    known = {title_of(model) for model in list_models()}
-    if asked is not None and asked not in known and not settings().allow_hub and "model" not in st.session_state:
+    if asked is None or "model" in st.session_state:
+        return
+    if asked in list_models():
+        st.session_state["model"] = asked
+    elif asked not in {title_of(model) for model in list_models()} and not settings().allow_hub:
         slot.info(f"This link asks for a model that is not here. Showing {title_of(list_models()[0])}.")

@@ -250,6 +250,21 @@ class TestDetails:
         verdicts = page.get_by_role("tabpanel", name="Checks").locator("tbody tr td:nth-child(3)")
         assert verdicts.all_inner_texts() == ["yes"] * 5
 
+    def test_a_new_text_moves_headline_details_and_link_together(self, page: Page, app_url: str) -> None:
+        go(page, app_url, v_layer="1", v_head="3", v_query="2", detail="Why this number?")
+        why = page.get_by_role("tabpanel", name="Why this number?")
+        expect(why).to_contain_text("Why does fed give")
+        type_sentence(page, "The cat sat on the mat because it was tired.")
+        expect(headline(page)).to_contain_text("it looks at")
+        expect(why).to_contain_text("Why does it give")
+        expect_selection(page, 1, 3, 8)
+        assert address(page)["v.query"] == "8"
+
+    def test_a_link_may_name_a_model_by_its_id(self, page: Page, app_url: str) -> None:
+        go(page, app_url, model="SmolLM2-135M-Instruct", text="The cat sat on the mat that the dog chased.")
+        expect(headline(page)).to_contain_text("that looks at mat: 93 %")
+        expect(page.locator("[data-testid=stAlert]")).to_have_count(0)
+
     def test_two_sentences_stand_side_by_side_and_a_link_keeps_both(
         self, page: Page, app_url: str, open_context: Callable[..., BrowserContext]
     ) -> None:
