@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from attention import kernel, weights_cache
+from attention import hub, kernel, weights_cache
 from attention.errors import UserError
 from attention.layout import HeadLayout
 from attention.model_facts import (
@@ -26,7 +26,6 @@ from attention.model_facts import (
     BundledModel,
     Kind,
     ModelCard,
-    list_models,
     local_folders,
     package_file,
     readiness,
@@ -278,29 +277,10 @@ def _from_bundle(bundled: BundledModel) -> LoadedModel:
 
 
 def _from_hub(model: str) -> LoadedModel:
-    if not settings().allow_hub:
-        raise UserError(
-            f"There is no model {model!r} here.",
-            f"Models here: {', '.join(list_models())}.",
-            "Choose one of these. (Hub models are off; the owner can allow them with HEADSCOPE_ALLOW_HUB=1.)",
-        )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(model)
-        config_only = snapshot_download(model, allow_patterns=["config.json"])
-        check_size(_config(Path(config_only)), settings().max_params)
-        folder = snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"])
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"The model {model!r} could not be fetched ({type(error).__name__}).",
-            "A Hub id reads like owner/name, and the Hub must be reachable.",
-            f"Check the id and the connection, or choose one of {', '.join(list_models())}.",
-        ) from error
-    return _from_folder(Path(folder), id=model, title=model, revision=Path(folder).name)
+    config = _config(hub.fetched(model, ["config.json"]))
+    _attempt(model, lambda: check_size(config, settings().max_params))
+    folder = hub.fetched(model, ["*.json", "*.safetensors", "*.txt", "*.model"])
+    return _from_folder(folder, id=model, title=model, revision=folder.name)
 
 
 def _from_folder(folder: Path, *, id: str, title: str, revision: str = "", licence: str = "") -> LoadedModel:

@@ -19,6 +19,7 @@ from streamlit.testing.v1 import AppTest
 
 from attention.known_models import find_gpu, find_model
 from attention.kv_budget import tokens_to_outgrow
+from attention.settings import settings
 from pages.cost.cache_inputs import model_label
 from pages.shared.bar import MOST_LINK_BYTES
 
@@ -519,3 +520,42 @@ class TestLesson:
 def test_every_gpu_of_the_picker_is_a_known_one() -> None:
     for name in opened().selectbox(key="c_gpu").options:
         assert find_gpu(name).bandwidth > 0
+
+
+class TestHub:
+    """Fetching a config by its Hub id: offered only where the owner allows it, and only the config is fetched."""
+
+    def test_it_is_not_offered_unless_allowed(self) -> None:
+        app = opened(c_tab="Paste a config")
+        assert "c_hub" not in {box.key for box in app.text_input}
+
+    def test_an_id_fills_the_box_and_a_wrong_one_is_one_sentence(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        asked: list[tuple[str, list[str]]] = []
+
+        def download(repo: str, allow_patterns: list[str]) -> str:
+            asked.append((repo, allow_patterns))
+            if repo != "owner/llama":
+                raise ConnectionError
+            (tmp_path / "config.json").write_text(LLAMA)
+            return str(tmp_path)
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+        monkeypatch.setenv("HEADSCOPE_ALLOW_HUB", "1")
+        settings.cache_clear()
+        try:
+            app = opened(c_tab="Paste a config")
+            app.text_input(key="c_hub").set_value("owner/llama").run()
+            fetch = next(button for button in app.button if button.label == "Fetch its config")
+            fetch.click().run()
+            assert not app.exception
+            assert app.text_area(key="c_config").value == LLAMA
+            assert asked == [("owner/llama", ["config.json"])]
+            app.text_input(key="c_hub").set_value("owner/<b>gone</b>").run()
+            next(button for button in app.button if button.label == "Fetch its config").click().run()
+            assert not app.exception
+            assert any("could not be fetched" in error.value for error in app.error)
+            assert app.text_area(key="c_config").value == LLAMA
+        finally:
+            settings.cache_clear()

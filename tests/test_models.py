@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
 
-from attention import UserError, list_models, load_model, model_facts, models, trace, weights_cache
+from attention import UserError, hub, list_models, load_model, model_facts, models, trace, weights_cache
 from attention.model_facts import UNTRAINED, title_of
 from attention.models import LoadedModel, check_size
 from attention.settings import Settings, settings_from
@@ -45,7 +45,7 @@ def spoiled(saved: Path, tmp_path: Path) -> Folder:
 
 
 def use_settings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    for module in (models, model_facts):
+    for module in (models, model_facts, hub):
         monkeypatch.setattr(module, "settings", lambda: dataclasses.replace(Settings(), **changes))
 
 

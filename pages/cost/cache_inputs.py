@@ -12,13 +12,15 @@ from typing import Any
 import streamlit as st
 
 from attention.errors import UserError
+from attention.hub import config_text
 from attention.known_models import Gpu, KnownModel, find_gpu, find_model, known_gpus, known_models
 from attention.kv_budget import OVERHEAD_SHARE, Fit, decode_floor_seconds, fits
 from attention.kv_cache import KVCache
 from attention.kv_layers import DS_MLA_LATENT, DS_MLA_ROPE, PRECISIONS
 from attention.kv_reader import config_from_text
+from attention.settings import settings
 from pages.shared.bar import fits_link
-from pages.shared.errors import plain
+from pages.shared.errors import plain, show_error
 
 DEFAULT_MODEL, DEFAULT_GPU = "Llama 3 8B", "NVIDIA H100 80 GB SXM"
 MY_CONFIG, MY_SIZES = "My own config.json", "My own sizes"
@@ -246,9 +248,33 @@ class OwnModel:
     billions: float
 
 
+def _hub_box() -> None:
+    """An id of the Hub fills the text area with that model's config.json; its weights are not fetched."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.text_input(
+            "Hub id",
+            key="c_hub",
+            placeholder="owner/name",
+            help="Fetches only the model's config.json, a few kilobytes.",
+        )
+        st.button("Fetch its config", on_click=_fetch_config, help="Put the model's config.json into the box below.")
+    refused = st.session_state.pop("hub_refused", None)
+    if refused:
+        show_error(refused)
+
+
+def _fetch_config() -> None:
+    try:
+        st.session_state["c_config"] = config_text((st.session_state.get("c_hub") or "").strip())
+    except UserError as error:
+        st.session_state["hub_refused"] = error
+
+
 def own_inputs() -> OwnModel:
     """The text area and the free sizes. The text is kept whatever is wrong with it."""
     typed = st.session_state.get("c_config", "") or ""
+    if settings().allow_hub:
+        _hub_box()
     text = st.text_area(
         "A model's config.json",
         key="c_config",
