@@ -11,7 +11,8 @@ import streamlit as st
 MOST_LETTERS = 30
 _STYLE = """<style>
 .hs-table-box { overflow-x: auto; }
-.hs-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0 !important; }
+.hs-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0 !important;
+  min-width: min(100%, 24rem); }
 .hs-table caption { text-align: start; caption-side: top; padding-bottom: 0.4rem; opacity: 0.85; }
 .hs-table th, .hs-table td { padding: 0.25rem 1rem 0.25rem 0; text-align: start; border: 0; vertical-align: top;
   border-bottom: 1px solid #8884; }
