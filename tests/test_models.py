@@ -472,13 +472,13 @@ def test_settings_are_read_from_the_environment() -> None:
     assert settings_from({}) == Settings()
     read = settings_from(
         {
-            "HEADSCOPE_CACHE": "/tmp/x",
+            "HEADSCOPE_CACHE": "some-folder",
             "HEADSCOPE_ALLOW_HUB": "1",
             "HEADSCOPE_MODEL_FOLDERS": "/a:/b",
             "HEADSCOPE_TRACE_MB": "7",
         }
     )
-    assert (read.cache_dir, read.allow_hub, read.trace_mb) == (Path("/tmp/x"), True, 7)
+    assert (read.cache_dir, read.allow_hub, read.trace_mb) == (Path("some-folder"), True, 7)
     assert read.model_folders == (Path("/a"), Path("/b"))
     assert settings_from({"HEADSCOPE_MAX_TOKENS": " "}).max_tokens == 512
 
