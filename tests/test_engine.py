@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import Engine, LatentKV, MuteHeads, ShareKV, TraceRequest, UserError, default_engine, engine, tracing
-from attention.engine import SingleFlight
 from attention.models import LoadedModel
+from attention.single_flight import SingleFlight
 
 MINILM = "all-MiniLM-L6-v2"
 HUNGRY = TraceRequest(MINILM, "Alice fed the cats because they were hungry.")
