@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +22,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 settings.register_profile("everyday", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "everyday")
+
+
+def pytest_collection_finish() -> None:
+    """Each AppTest asks every installed package whether it brings components: more work than the page. Once will do."""
+    if "streamlit.testing.v1" in sys.modules:
+        from streamlit.components.v2 import manifest_scanner
+
+        manifest_scanner.scan_component_manifests = functools.cache(manifest_scanner.scan_component_manifests)
 
 
 @pytest.fixture(scope="session")
