@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from attention import kernel
+from attention.atlas import PruningCurve, PruningPoint
 from attention.models import LoadedModel
 from attention.patterns import Half, sentences
 from attention.settings import settings
@@ -31,8 +32,6 @@ NAME = f"{kernel.NAME}-gated"
 # The scale sentence-embedding models such as MiniLM are trained with (sentence-transformers' ranking loss).
 SIMILARITY_SCALE = 20.0
 RANDOM_ORDERS = 3
-# Loss may rise by this share before a head counts as missed.
-DROP = 0.05
 
 
 @dataclass
@@ -51,40 +50,6 @@ class Gates:
     last_values: torch.Tensor | None = None
 
 
-@dataclass(frozen=True)
-class PruningPoint:
-    """The model with ``n_muted`` heads silent: mean loss in nats and the share of cases right, on held-out sentences.
-
-    ``random_loss`` is what muting as many heads in random order gives, a mean over ``RANDOM_ORDERS`` orders.
-    """
-
-    n_muted: int
-    loss: float
-    right: float
-    random_loss: float
-
-
-@dataclass(frozen=True)
-class PruningCurve:
-    """Heads muted from the least important on, importance measured anew at every step on the other half."""
-
-    points: tuple[PruningPoint, ...]
-    order: tuple[tuple[int, int], ...]
-    n_texts: int
-    measure: str
-
-    @property
-    def n_free(self) -> int:
-        """How many heads went before the held-out loss first rose by more than ``DROP`` of its own size."""
-        limit = self.points[0].loss * (1 + DROP)
-        free = 0
-        for point in self.points:
-            if point.loss > limit:
-                break
-            free = point.n_muted
-        return free
-
-
 _gates: ContextVar[Gates | None] = ContextVar("headscope_gates", default=None)
 _twins: weakref.WeakKeyDictionary[LoadedModel, Any] = weakref.WeakKeyDictionary()
 _twins_lock = threading.Lock()
@@ -99,7 +64,7 @@ def head_importance(
     Neubig 2019, arXiv 1905.10650, section 4.1). Decoders: surprise at the next token on our plain sentences.
     Encoders: how well a sentence's embedding finds others of its topic. ``muted`` heads have gate 0.
     """
-    texts, _ = _material(model, half)
+    texts = importance_texts(model, half)
     gates = _gate_values(model, len(texts), muted).requires_grad_()
     with kernel.forward_slot, torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
         losses, _ = _losses(model, half, gates)
@@ -111,7 +76,7 @@ def head_importance(
 
 def loss_of(model: LoadedModel, half: Half = "held_out", muted: Sequence[tuple[int, int]] = ()) -> tuple[float, float]:
     """Mean loss in nats and share of cases right with ``muted`` heads silent, on the sentences importance uses."""
-    texts, _ = _material(model, half)
+    texts = importance_texts(model, half)
     with kernel.forward_slot, torch.inference_mode():
         losses, right = _losses(model, half, _gate_values(model, len(texts), muted))
     return float(losses.mean()), right
@@ -143,8 +108,8 @@ def pruning_curve(
         points.append(PruningPoint(count, loss, right, float(np.mean(random))))
         if progress:
             progress((step + 1) / len(counts))
-    texts, measure = _material(model, "held_out")
-    return PruningCurve(tuple(points), tuple((int(a), int(b)) for a, b in order), len(texts), measure)
+    measure = "find a sentence of the same topic" if model.kind == "encoder" else "say the next token"
+    return PruningCurve(tuple(points), tuple(order), len(importance_texts(model, "held_out")), measure)
 
 
 def value_lengths(model: LoadedModel, traced: AttentionTrace) -> NDArray[np.float64] | None:
@@ -171,16 +136,15 @@ def _lengths(values: torch.Tensor, mix: Any, n_heads: int) -> NDArray[np.float64
     return np.asarray(added.norm(dim=-1).double().numpy())
 
 
-def _material(model: LoadedModel, half: Half) -> tuple[list[dict[str, Any]], str]:
-    encoder = model.kind == "encoder"
-    kind = "similarity" if encoder else "previous_word"
-    measure = "find a sentence of the same topic" if encoder else "say the next token"
-    return [item for item in sentences()[kind] if item["half"] == half], measure
+def importance_texts(model: LoadedModel, half: Half) -> list[dict[str, Any]]:
+    """The sentences importance is measured on: plain ones for a decoder, ones with a topic for an encoder."""
+    kind = "similarity" if model.kind == "encoder" else "previous_word"
+    return [item for item in sentences()[kind] if item["half"] == half]
 
 
 def _losses(model: LoadedModel, half: Half, gates: torch.Tensor) -> tuple[torch.Tensor, float]:
     """(text,) losses in nats and the share of cases right. ``gates`` (text, layer, head)."""
-    items, _ = _material(model, half)
+    items = importance_texts(model, half)
     if model.kind == "encoder":
         return _topic_losses(model, items, gates)
     return _next_token_losses(model, [item["text"] for item in items], gates)

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from attention import formulas, kernel
+from attention.atlas import HeadScores, NamedScore, frozen, shipped_atlas
+from attention.importance import head_importance, importance_texts, value_lengths
 from attention.links import OffsetProfile, profile_of, word_weights
-from attention.model_facts import ModelCard
 from attention.models import LoadedModel, load_model
 from attention.patterns import sentences
 from attention.tracing import AttentionTrace, trace
@@ -27,41 +28,6 @@ COPY_TEXTS = 4
 # Ordinary pieces of a large vocabulary: its special tokens stand before 100, its rarest pieces after 20,000.
 COPY_IDS = (100, 20_000)
 KEEP_PROFILES = 8
-
-
-@dataclass(frozen=True)
-class NamedScore:
-    """One number a head: ``values`` (layer, head). ``rows`` says which queries counted, ``n`` how many texts."""
-
-    name: str
-    title: str
-    values: NDArray[np.float64]
-    unit: str
-    formula: str
-    source: str
-    rows: str
-    n: int
-
-
-@dataclass(frozen=True)
-class HeadScores:
-    """All named scores of one model. NumPy only, read-only, picklable."""
-
-    model: ModelCard
-    scores: tuple[NamedScore, ...]
-
-    def __getitem__(self, name: str) -> NamedScore:
-        return next(score for score in self.scores if score.name == name)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names that can be asked for."""
-        return tuple(score.name for score in self.scores)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays held."""
-        return sum(score.values.nbytes for score in self.scores)
 
 
 @dataclass(frozen=True)
@@ -228,6 +194,20 @@ COPY: dict[str, tuple[str, str, str, str]] = {
     for measure, formula in (("mul", "Σ A·P / Σ A"), ("abs", "1 - mean |A - P| · T"))
     for name, title in (("previous", "previous token"), ("duplicate", "same token"), ("induction", "induction"))
 }
+WEIGHED: dict[str, tuple[str, str, str, str]] = {
+    "sink_by_length": (
+        "Resting place, by what it adds",
+        "share of length",
+        "as the resting place, of ‖A[i, j] · v_j W_O‖ instead of A[i, j]",
+        "Kobayashi et al. 2020, arXiv 2004.10102, section 3",
+    ),
+    "importance": (
+        "Importance",
+        "nats",
+        "mean over texts of |d loss / d gate|, one backward pass",
+        "Michel et al. 2019, arXiv 1905.10650, section 4.1",
+    ),
+}
 
 
 def head_scores(model: LoadedModel | str, progress: Callable[[float], None] | None = None) -> HeadScores:
@@ -245,7 +225,7 @@ def head_scores(model: LoadedModel | str, progress: Callable[[float], None] | No
     say(0.7)
     probe = repeated_copy(loaded)
     copied = copy_scores(loaded, probe)
-    say(1.0)
+    say(0.8)
     copied["copy_previous"] = copied.pop("previous")
     second = f"second copy of {probe.length} random tokens, no start token"
     rows = {"copy_previous": "all rows but the first, random tokens twice"}
@@ -254,14 +234,33 @@ def head_scores(model: LoadedModel | str, progress: Callable[[float], None] | No
         _named(name, facts, copied[name], rows.get(name, second if "_" not in name else "all rows"), len(probe.ids))
         for name, facts in COPY.items()
     ]
+    by_length = _sink_by_length(loaded, traces)
+    if by_length is not None:
+        scores.append(_named("sink_by_length", WEIGHED["sink_by_length"], by_length, "all rows", len(traces)))
+    say(0.9)
+    importance, n_texts = head_importance(loaded), len(importance_texts(loaded, "select"))
+    scores.append(_named("importance", WEIGHED["importance"], importance, "each head's own output", n_texts))
+    say(1.0)
     return HeadScores(loaded.card, tuple(scores))
+
+
+def _sink_by_length(model: LoadedModel, traces: list[AttentionTrace]) -> formulas.Floats | None:
+    """The resting place's share of what a head really adds, not of its weights; None where that cannot be told."""
+    found = []
+    for traced in traces:
+        added = value_lengths(model, traced)
+        if added is None:
+            return None
+        lengths = formulas.value_norms(traced.weights, added[..., None])
+        shares = lengths / lengths.sum(axis=-1, keepdims=True)
+        mass = [formulas.sink_mass(maps, traced.visible(layer)) for layer, maps in enumerate(shares)]
+        found.append(np.stack(mass)[..., resting_places(traced)].max(axis=-1))
+    return np.asarray(np.mean(found, axis=0))
 
 
 def _named(name: str, facts: tuple[str, str, str, str], values: formulas.Floats, rows: str, n_texts: int) -> NamedScore:
     title, unit, formula, source = facts
-    frozen = np.ascontiguousarray(values, dtype=np.float64)
-    frozen.setflags(write=False)
-    return NamedScore(name, title, frozen, unit, formula, source, rows, n_texts)
+    return NamedScore(name, title, frozen(values), unit, formula, source, rows, n_texts)
 
 
 _profiles: OrderedDict[tuple[str, str], OffsetProfile] = OrderedDict()
@@ -270,6 +269,9 @@ _profiles_lock = threading.Lock()
 
 def offset_profile(model: LoadedModel) -> OffsetProfile:
     """What each head gives a word by its distance alone, on our plain sentences; measured once a model and kept."""
+    shipped = shipped_atlas(model.id, model.revision)
+    if shipped is not None:
+        return shipped.profile
     key = (model.id, model.revision)
     with _profiles_lock:
         if key not in _profiles:
