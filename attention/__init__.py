@@ -58,6 +58,8 @@ _HOME = {
     "muted_effect": "muting",
     "copy_effect": "muting",
     "MuteRequest": "muting",
+    "CopyRequest": "muting",
+    "ScoresRequest": "atlas",
     "MutedEffect": "muting",
     "head_importance": "importance",
     "pruning_curve": "importance",

@@ -32,6 +32,19 @@ DIGITS = 5
 
 
 @dataclass(frozen=True)
+class ScoresRequest:
+    """Everything an atlas depends on. ``key`` is the only thing any cache may use."""
+
+    model: str
+    revision: str = ""
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON."""
+        return json.dumps(asdict(self) | {"sentences": sentences_sha256()}, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
 class NamedScore:
     """One number a head: ``values`` (layer, head). ``rows`` says which queries counted, ``n`` how many texts."""
 

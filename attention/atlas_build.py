@@ -25,6 +25,7 @@ from attention.atlas import (
     code_sha256,
     scores_at,
     sentences_sha256,
+    shipped_atlas,
 )
 from attention.importance import pruning_curve
 from attention.links import profile_of, word_weights
@@ -99,6 +100,11 @@ def build_atlas(model: LoadedModel, *, thorough: bool = False, progress: Progres
         groups=groups,
         pruning=pruning,
     )
+
+
+def atlas_of(model: LoadedModel, progress: Progress | None = None) -> HeadAtlas:
+    """The shipped atlas where there is one for these very weights, else one measured now."""
+    return shipped_atlas(model.id, model.revision) or build_atlas(model, progress=progress)
 
 
 def _made(model: LoadedModel) -> dict[str, str]:

@@ -5,19 +5,36 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
+from attention.atlas import HeadAtlas, ScoresRequest
+from attention.atlas_build import atlas_of
+from attention.links import HeadLink, find_link, heads_for_link
 from attention.model_facts import list_models
 from attention.models import LoadedModel, load_model
+from attention.muting import (
+    CopyEffect,
+    CopyRequest,
+    MutedEffect,
+    MuteRequest,
+    Outcome,
+    copy_effect,
+    effect_between,
+    outcome,
+)
+from attention.probes import offset_profile
 from attention.settings import settings
 from attention.single_flight import SingleFlight
 from attention.tracing import AttentionTrace, Check, TraceRequest, trace
 
 log = logging.getLogger("headscope")
+ATLAS_BYTES = 32 * 2**20
+OUTCOME_BYTES = 64 * 2**20
 
 
 class Engine:
-    """Traces for all sessions of this process, each distinct one computed once.
+    """Traces and head findings for all sessions of this process, each distinct one computed once.
 
     ``trace_mb`` bounds what is kept (MiB). Requests are logged by the hash of their key,
     never with text.
@@ -27,6 +44,8 @@ class Engine:
         megabytes = settings().trace_mb if trace_mb is None else trace_mb
         self._traces = SingleFlight(megabytes * 2**20, lambda traced: traced.nbytes)
         self._verified = SingleFlight(2**20, lambda _: 1024)
+        self._atlases = SingleFlight(ATLAS_BYTES, lambda atlas: atlas.nbytes)
+        self._outcomes = SingleFlight(OUTCOME_BYTES, lambda found: found.nbytes)
 
     def models(self) -> tuple[str, ...]:
         """Ids that can be asked for."""
@@ -46,6 +65,43 @@ class Engine:
         """The comparison with the model's own SDPA output, once per distinct trace."""
         traced = self.trace(request)
         return self._verified.get(traced.request.key, traced.verify)
+
+    def scores(self, request: ScoresRequest, progress: Callable[[float], None] | None = None) -> HeadAtlas:
+        """Every head's scores, label and evidence: as shipped for a bundled model, else measured now.
+
+        ``progress`` is called with the share done, 0 to 1, by whoever measures; those who ask meanwhile wait for the
+        same result. Raises UserError for a model that cannot be traced.
+        """
+        loaded = load_model(request.model)
+        full = replace(request, revision=loaded.revision)
+        return self._atlases.get(full.key, lambda: atlas_of(loaded, progress))
+
+    def link(self, request: TraceRequest, query: str | int, key: str | int) -> tuple[HeadLink, ...]:
+        """Every head by its weight on one link of a traced text. Raises UserError as ``rank_heads_for_link``."""
+        traced = self.trace(request)
+        find_link(traced, query, key)  # before the profile, which may take seconds to measure
+        return heads_for_link(traced, query, key, offset_profile(load_model(request.model)))
+
+    def muted(self, request: MuteRequest) -> MutedEffect:
+        """What muting heads changes on one text. Raises UserError as ``muted_effect``."""
+        loaded = load_model(request.model)
+        full = replace(request, heads=tuple(sorted(set(request.heads))), revision=loaded.revision)
+        before, after = (self._outcome(loaded, replace(full, heads=heads)) for heads in ((), full.heads))
+        return effect_between(loaded, full, before, after)
+
+    def _outcome(self, loaded: LoadedModel, request: MuteRequest) -> Outcome:
+        one = request if request.heads else replace(request, how="zero")  # nothing muted, in whichever way
+        return self._outcomes.get(
+            one.key, lambda: outcome(loaded, one.text, one.heads, one.how, start=one.start, others=one.others)
+        )
+
+    def copied(self, request: CopyRequest) -> CopyEffect:
+        """What muting heads does to the loss on a repeated copy. Raises UserError as ``copy_effect``."""
+        loaded = load_model(request.model)
+        full = replace(request, heads=tuple(sorted(set(request.heads))), revision=loaded.revision)
+        return self._outcomes.get(
+            full.key, lambda: copy_effect(loaded, full.heads, full.how, start=full.start, seed=full.seed)
+        )
 
 
 def _traced(loaded: LoadedModel, request: TraceRequest) -> AttentionTrace:

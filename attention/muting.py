@@ -45,6 +45,23 @@ class MuteRequest:
 
 
 @dataclass(frozen=True)
+class CopyRequest:
+    """Everything the loss on a repeated copy depends on. ``key`` is the only thing any cache may use."""
+
+    model: str
+    heads: Heads = ()
+    how: How = "zero"
+    start: str | None = None
+    seed: int = 0
+    revision: str = ""
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON, told apart from a ``MuteRequest``."""
+        return json.dumps(asdict(self) | {"copy": True}, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a model makes of a text. NumPy only, picklable.
 
@@ -100,6 +117,11 @@ class CopyEffect:
 
     before: tuple[float, ...]
     after: tuple[float, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, roughly."""
+        return 64 * (2 + len(self.before))
 
     @property
     def mean_before(self) -> float:
