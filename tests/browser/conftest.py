@@ -14,7 +14,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Frame,
+    Page,
+    Request,
+    WebError,
+    sync_playwright,
+)
 
 from benchmarks.chromium import launch
 from benchmarks.server import AppServer, start_app
@@ -29,27 +38,37 @@ LOG_BEGINS = pytest.StashKey[dict[Path, int]]()
 
 @dataclass
 class Watch:
-    """What went wrong in one browser context. A test that provokes an error on purpose clears the list it expects."""
+    """What went wrong in the pages of one test. A test that provokes an error on purpose clears the list it expects."""
 
+    hosts: Callable[[], set[str]]
     console_errors: list[str] = field(default_factory=list)
     page_errors: list[str] = field(default_factory=list)
     foreign_requests: list[str] = field(default_factory=list)
 
-    def on(self, context: BrowserContext, hosts: Callable[[], set[str]]) -> None:
+    def on(self, context: BrowserContext) -> None:
         """Listen to every page of the context, those it opens later included."""
         context.on("console", self._hear)
-        context.on("weberror", lambda error: self.page_errors.append(str(error.error)))
-        context.on("request", lambda request: self._look_at(request.url, hosts()))
+        context.on("weberror", self._note)
+        context.on("request", self._look_at)
+
+    def off(self, context: BrowserContext) -> None:
+        """Stop listening to a context that lives on."""
+        context.remove_listener("console", self._hear)
+        context.remove_listener("weberror", self._note)
+        context.remove_listener("request", self._look_at)
 
     def _hear(self, line: ConsoleMessage) -> None:
         url = line.location["url"]
         if line.type == "error" and not PROBE.fullmatch(urlsplit(url).path):
             self.console_errors.append(f"{line.text} {url}".strip())
 
-    def _look_at(self, url: str, hosts: set[str]) -> None:
-        parts = urlsplit(url)
-        if parts.scheme in {"http", "https", "ws", "wss"} and parts.netloc not in hosts:
-            self.foreign_requests.append(url)
+    def _note(self, error: WebError) -> None:
+        self.page_errors.append(str(error.error))
+
+    def _look_at(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme in {"http", "https", "ws", "wss"} and parts.netloc not in self.hosts():
+            self.foreign_requests.append(request.url)
 
     def faults(self) -> list[str]:
         """One line per fault."""
@@ -58,6 +77,48 @@ class Watch:
             *(f"script error: {text}" for text in self.page_errors),
             *(f"request to another host: {url}" for url in self.foreign_requests),
         ]
+
+
+class Tab:
+    """A tab that outlives a test. A new one compiles all of Streamlit's and Plotly's scripts again: seconds a page."""
+
+    def __init__(self, browser: Browser, phone: bool) -> None:
+        self.phone = phone
+        options = {"viewport": PHONE, "has_touch": True, "is_mobile": True} if phone else {"viewport": DESKTOP}
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self._devtools = self.context.new_cdp_session(self.page)
+        self._origins: set[str] = set()
+        self.page.on("framenavigated", self._remember)
+
+    def _remember(self, frame: Frame) -> None:
+        parts = urlsplit(frame.url)
+        if frame.parent_frame is None and parts.scheme in {"http", "https", "file"}:
+            self._origins.add(f"{parts.scheme}://{parts.netloc}")
+
+    def arrive(self, **media: Any) -> Page:
+        """The page as a new visitor has it, with Playwright's emulated media."""
+        self.page.set_viewport_size(PHONE if self.phone else DESKTOP)
+        self.page.emulate_media(**{"color_scheme": "light", "reduced_motion": "no-preference", **media})
+        return self.page
+
+    def forget(self) -> bool:
+        """Forget address, history, storage, cookies, permissions and routes; False when not all of it can be."""
+        if self.page.is_closed() or self.context.pages != [self.page] or len(self._origins) > 1:
+            return False
+        if self._origins:  # what still runs must not write after this
+            self.page.evaluate(
+                "() => { localStorage.clear(); sessionStorage.clear(); Storage.prototype.setItem = () => {}; }"
+            )
+        self.page.goto("about:blank")
+        self.page.mouse.move(0, 0)
+        self.page.unroute_all()
+        self.context.unroute_all()
+        self.context.clear_cookies()
+        self.context.clear_permissions()
+        self._devtools.send("Page.resetNavigationHistory")
+        self._origins.clear()
+        return True
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -118,46 +179,76 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def watch() -> Watch:
-    """The faults of the pages this test opened."""
-    return Watch()
+@pytest.fixture(scope="package")
+def idle_tabs(browser: Browser) -> list[Tab]:
+    """Tabs no test is using, as good as new."""
+    return []
 
 
 @pytest.fixture
-def open_context(
-    browser: Browser, watch: Watch, pytestconfig: pytest.Config
-) -> Iterator[Callable[..., BrowserContext]]:
-    """Call it for a watched context with Playwright's own options, for example ``color_scheme="dark"``."""
-    contexts: list[BrowserContext] = []
-
-    def hosts() -> set[str]:
-        return {urlsplit(server.url).netloc for server in pytestconfig.stash[SERVERS]}
-
-    def open_one(**options: Any) -> BrowserContext:
-        context = browser.new_context(**{"viewport": DESKTOP, **options})
-        watch.on(context, hosts)
-        contexts.append(context)
-        return context
-
-    yield open_one
-    for context in contexts:
-        context.close()
+def watch(pytestconfig: pytest.Config) -> Iterator[Watch]:
+    """The faults of the pages this test opened; one that is left at the end fails it."""
+    watch = Watch(lambda: {urlsplit(server.url).netloc for server in pytestconfig.stash[SERVERS]})
+    yield watch
     faults = watch.faults()
     if faults:
         pytest.fail("The page did not stay clean:\n" + "\n".join(faults), pytrace=False)
 
 
 @pytest.fixture
-def page(open_context: Callable[..., BrowserContext]) -> Page:
-    """A tab of 1440 × 900."""
-    return open_context().new_page()
+def visitor(browser: Browser, idle_tabs: list[Tab], watch: Watch) -> Iterator[Callable[..., Page]]:
+    """Call it for the watched tab of one more visitor: ``phone=True`` is touched, ``color_scheme="dark"`` looks so.
+
+    The tab has been used before but remembers nothing; every visitor has cookies and storage of their own.
+    """
+    used: list[Tab] = []
+
+    def arrive(phone: bool = False, **media: Any) -> Page:
+        tab = next((tab for tab in idle_tabs if tab.phone is phone), None)
+        if tab is None:
+            tab = Tab(browser, phone)
+        else:
+            idle_tabs.remove(tab)
+        used.append(tab)
+        watch.on(tab.context)
+        return tab.arrive(**media)
+
+    yield arrive
+    for tab in used:
+        clean = tab.forget()
+        watch.off(tab.context)
+        if clean:
+            idle_tabs.append(tab)
+        else:
+            tab.context.close()
 
 
 @pytest.fixture
-def phone(open_context: Callable[..., BrowserContext]) -> Page:
+def open_context(browser: Browser, watch: Watch) -> Iterator[Callable[..., BrowserContext]]:
+    """Call it for a watched context with Playwright's own options. Its first page is slow: prefer ``visitor``."""
+    contexts: list[BrowserContext] = []
+
+    def open_one(**options: Any) -> BrowserContext:
+        context = browser.new_context(**{"viewport": DESKTOP, **options})
+        watch.on(context)
+        contexts.append(context)
+        return context
+
+    yield open_one
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(visitor: Callable[..., Page]) -> Page:
+    """A tab of 1440 × 900."""
+    return visitor()
+
+
+@pytest.fixture
+def phone(visitor: Callable[..., Page]) -> Page:
     """A tab of 390 × 844 that is touched, not clicked."""
-    return open_context(viewport=PHONE, has_touch=True, is_mobile=True).new_page()
+    return visitor(phone=True)
 
 
 def _serving(config: pytest.Config) -> Iterator[Callable[..., AppServer]]:

@@ -6,56 +6,92 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, Page
 
 from benchmarks.chromium import wait_until_drawn
 from benchmarks.server import AppServer
-from tests.browser.conftest import Watch
+from tests.browser.conftest import Tab, Watch
+
+PROVOCATIONS = [
+    ("console.warn('hm')", "console", None),
+    ("console.error('ouch')", "console", "console error: ouch"),
+    ("setTimeout(() => { throw new Error('ow') })", "weberror", "script error: "),
+    ("void fetch('http://example.invalid/x').catch(() => 0)", "requestfailed", "request to another host: http://ex"),
+]
 
 
-@pytest.fixture
-def provoked(browser: Browser, app_url: str) -> Callable[[str], list[str]]:
-    """Runs a script in a watched page; the faults it caused."""
-
-    def provoke(script: str) -> list[str]:
-        watch = Watch()
-        context = browser.new_context()
-        watch.on(context, lambda: {urlsplit(app_url).netloc})
-        tab = context.new_page()
-        tab.goto(app_url)
-        wait_until_drawn(tab)
-        assert watch.faults() == []
-        with context.expect_event(
-            "console" if "console" in script else "weberror" if "throw" in script else "requestfailed"
-        ):
-            tab.evaluate(script)
-        context.close()
-        return watch.faults()
-
-    return provoke
-
-
-@pytest.mark.parametrize(
-    ("script", "fault"),
-    [
-        ("console.error('ouch')", "console error: ouch"),
-        ("setTimeout(() => { throw new Error('ow') })", "script error: "),
-        ("void fetch('http://example.invalid/x').catch(() => 0)", "request to another host: http://example.invalid/x"),
-    ],
-)
-def test_a_watched_tab_notices(provoked: Callable[[str], list[str]], script: str, fault: str) -> None:
-    assert any(line.startswith(fault) for line in provoked(script))
+def test_a_watched_tab_notices_errors_and_foreign_hosts_but_no_warnings(browser: Browser, app_url: str) -> None:
+    watch = Watch(lambda: {urlsplit(app_url).netloc})
+    context = browser.new_context()
+    watch.on(context)
+    page = context.new_page()
+    page.goto(app_url)
+    wait_until_drawn(page)
+    for script, event, fault in PROVOCATIONS:
+        before = watch.faults()
+        with context.expect_event(event):
+            page.evaluate(script)
+        new = [line for line in watch.faults() if line not in before]
+        assert any(line.startswith(fault) for line in new) if fault else watch.faults() == []
+    heard = watch.faults()
+    watch.off(context)
+    with context.expect_event("console"):
+        page.evaluate("console.error('unheard')")
+    assert "console error: unheard" not in [*heard, *watch.faults()]
+    context.close()
 
 
-def test_a_warning_is_not_a_fault(provoked: Callable[[str], list[str]]) -> None:
-    assert provoked("console.warn('hm')") == []
+def test_a_tab_that_was_used_before_is_as_good_as_new(browser: Browser, app_url: str) -> None:
+    tab = Tab(browser, phone=False)
+    page = tab.arrive(color_scheme="dark")
+    page.goto(app_url)
+    page.set_viewport_size({"width": 500, "height": 500})
+    page.context.grant_permissions(["clipboard-read"])
+    page.context.add_cookies([{"name": "left", "value": "behind", "url": app_url}])
+    page.route("**/*", lambda route: route.abort())
+    page.evaluate(
+        "() => { localStorage.left = sessionStorage.left = window.left = 'behind'; history.pushState(0, '') }"
+    )
+    assert tab.forget()
+    assert tab.arrive() is page
+    page.goto(f"{app_url}/_stcore/health")
+    seen = page.evaluate(
+        """async () => ({
+          width: innerWidth, history: history.length, dark: matchMedia('(prefers-color-scheme: dark)').matches,
+          left: [localStorage.left, sessionStorage.left, window.left], cookie: document.cookie.includes('behind'),
+          clipboard: (await navigator.permissions.query({ name: 'clipboard-read' })).state,
+        })"""
+    )
+    assert seen == {
+        "width": 1440,
+        "history": 2,  # the empty page and this one
+        "dark": False,
+        "left": [None, None, None],
+        "cookie": False,
+        "clipboard": seen["clipboard"],
+    }
+    assert seen["clipboard"] != "granted"
+    page.goto("about:blank")
+    tab.context.close()
+
+
+def test_a_tab_that_cannot_forget_is_not_used_again(browser: Browser, app_url: str) -> None:
+    """Storage of two hosts is one too many, and a closed tab is gone."""
+    for spoil in (
+        lambda tab: tab.page.goto("file:///"),
+        lambda tab: tab.page.close(),
+        lambda tab: tab.context.new_page(),
+    ):
+        tab = Tab(browser, phone=True)
+        tab.page.goto(f"{app_url}/_stcore/health")
+        spoil(tab)
+        assert not tab.forget()
+        tab.context.close()
 
 
 @pytest.mark.parametrize(("scheme", "ground"), [("light", "rgb(253, 253, 252)"), ("dark", "rgb(21, 23, 26)")])
-def test_the_theme_follows_the_browser(
-    open_context: Callable[..., BrowserContext], app_url: str, scheme: str, ground: str
-) -> None:
-    tab = open_context(color_scheme=scheme).new_page()
+def test_the_theme_follows_the_browser(visitor: Callable[..., Page], app_url: str, scheme: str, ground: str) -> None:
+    tab = visitor(color_scheme=scheme)
     tab.goto(app_url)
     wait_until_drawn(tab)
     colour = "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"

@@ -11,14 +11,14 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from attention.layout import HeadLayout
 from attention.listings import code_listing
 from attention.multihead import StepTrace, multi_head_attention, random_inputs, rope_tables
 from attention.plots.shape_track import track_bytes, track_css, track_js
 from benchmarks.chromium import wait_until_drawn
+from tests.browser.looks import both_schemes, violations
 
 LONGEST = 60_000  # milliseconds; the machine may be busy with other tests
 
@@ -325,12 +325,8 @@ class TestOneElement:
 
 class TestCode:
     @pytest.mark.parametrize("dialect", ["NumPy", "PyTorch"])
-    def test_the_copied_program_runs(
-        self, open_context: Callable[..., BrowserContext], app_url: str, dialect: str
-    ) -> None:
-        context = open_context()
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
+    def test_the_copied_program_runs(self, page: Page, app_url: str, dialect: str) -> None:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         go(page, app_url, s_heads="4", s_kv="2", s_causal="true")
         press(page, dialect)
         press(page, "Copy")
@@ -425,19 +421,12 @@ class TestPhone:
 
 
 class TestLooks:
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_nothing_keeps_anyone_out(
-        self, open_context: Callable[..., BrowserContext], app_url: str, scheme: str
-    ) -> None:
-        page = open_context(color_scheme=scheme).new_page()
+    def test_nothing_keeps_anyone_out(self, visitor: Callable[..., Page], app_url: str) -> None:
+        page = visitor(color_scheme="dark")
         go(page, app_url, s_causal="true", s_heads="4", s_kv="2", s__step="4.masked")
-        assert state(page, "theme") == scheme
-        found = Axe().run(page)
-        assert [
-            f"{rule['id']}: {node['target']} {node['failureSummary'][:200]}"
-            for rule in found.response["violations"]
-            for node in rule["nodes"]
-        ] == []
+        for scheme in both_schemes(page):
+            expect(track(page)).to_have_attribute("data-theme", scheme)
+            assert violations(page) == []
 
     def test_words_of_a_text_are_only_text(self, page: Page, app_url: str) -> None:
         text = "<img src=x onerror=alert(1)> **bold** :smile:"
