@@ -7,7 +7,7 @@ and cached, but not yet expanded to H heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from attention.settings import settings
-from attention.sharing import MuteHeads, ShareKV, WhatIf
+from attention.sharing import MuteHeads
 from attention.turns import Turns
 
 NAME = "headscope"
@@ -24,6 +24,51 @@ NAME = "headscope"
 # Two forwards of one thread each are faster on two cores than two forwards of two threads. In turns, because a
 # model that writes asks again for every token and would take a plain semaphore's slot before anyone else woke up.
 forward_slot = Turns(settings().forward_slots)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """One layer's K/V heads becoming fewer: head g joins ``groups[g]``; each group's mean (or first) serves all in it.
+
+    ``turns``, (G, D, D) for K and (G, V, V) for V, turn each head into its group's frame before the mean
+    and back after it. The turns for K commute with the model's RoPE.
+    """
+
+    groups: torch.Tensor
+    first: bool = False
+    turns: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def n_groups(self) -> int:
+        """How many K/V heads are left."""
+        return int(self.groups.max()) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Rebuild:
+    """One layer's K and V made from few numbers a token: [k; v] = up (down x + down_bias) + up_bias, before RoPE.
+
+    ``down`` (r, d_model), ``up`` (G*D + G*V, r): r numbers are what a cache would hold. ``k_width`` is G*D.
+    """
+
+    down: torch.Tensor
+    up: torch.Tensor
+    up_bias: torch.Tensor
+    k_width: int
+    down_bias: torch.Tensor | None = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, T, d_model) -> (B, T, G*D + G*V)."""
+        latent = torch.nn.functional.linear(x, self.down, self.down_bias)
+        return torch.nn.functional.linear(latent, self.up, self.up_bias)
+
+
+@dataclass(frozen=True, eq=False)
+class KVPlan:
+    """How a forward pass changes K and V, layer by layer: rebuilt where they are projected, then pooled, in order."""
+
+    rebuilds: Mapping[int, Rebuild] = field(default_factory=dict)
+    pools: tuple[Mapping[int, Pool], ...] = ()
 
 
 @dataclass
@@ -34,11 +79,14 @@ class Recorder:
     writes straight into it. ``keep`` names tensors of layer ``keep_layer`` to hold on to.
     ``attended`` (B, T) is 1 at the tokens of a padded batch and 0 at its padding; None without padding.
     ``last_rows``, given as a list, receives one (B, H, 1, K) a layer: only the last query's weights, for a
-    cache that grows (K may differ between layers with and without a window).
+    cache that grows (K may differ between layers with and without a window). ``energy``, one square matrix a
+    layer, gathers the sum of y y^T over tokens, y = [k; v] as projected, without biases; ``total`` the sum of y.
+    ``as_projected``, given as a dict, receives k and v of ``keep_layer`` (B, T, heads * width) before RoPE.
     """
 
     n_layers: int | None = None
-    what_ifs: tuple[WhatIf, ...] = ()
+    plan: KVPlan = field(default_factory=KVPlan)
+    mutes: tuple[MuteHeads, ...] = ()
     keep: tuple[str, ...] = ()
     keep_layer: int | None = None
     attended: torch.Tensor | None = None
@@ -52,6 +100,10 @@ class Recorder:
     sinks: bool = False
     hidden: torch.Tensor | None = None
     last_rows: list[torch.Tensor] | None = None
+    energy: list[torch.Tensor] | None = None
+    total: list[torch.Tensor] | None = None
+    projected: dict[int, torch.Tensor] = field(default_factory=dict)
+    as_projected: dict[str, torch.Tensor] | None = None
 
     def buffer(self, layer: int, like: torch.Size) -> torch.Tensor | None:
         """The place softmax writes layer ``layer``'s weights to, or None while only probing."""
@@ -115,7 +167,9 @@ def attention_forward(
     layer = recorder.calls if recorder else 0
     if recorder:
         recorder.shapes.append((tuple(query.shape), tuple(key.shape), tuple(value.shape)))
-        key, value = _shared(key, value, recorder.what_ifs, layer)
+        for pools in recorder.plan.pools:
+            if layer in pools:
+                key, value = _pooled(key, pools[layer], 0), _pooled(value, pools[layer], 1)
     scores = grouped_scores(query, key).mul_(query.shape[-1] ** -0.5 if scaling is None else scaling)  # (B, H, Q, K)
     if softcap is not None:
         scores = scores.div_(softcap).tanh_().mul_(softcap)
@@ -177,6 +231,45 @@ def keep_hidden(_: torch.nn.Module, __: Any, output: Any) -> None:
         recorder.hidden = output[0]
 
 
+def on_key_projected(layer: int, projection: torch.nn.Linear, args: Any, output: torch.Tensor) -> torch.Tensor | None:
+    """Forward hook of a layer's K projection: rebuild K, and V for ``on_value_projected``, where a plan says so."""
+    recorder = _recorder.get()
+    if recorder is None:
+        return None
+    if recorder.as_projected is not None and layer == recorder.keep_layer:
+        recorder.as_projected["k"] = output
+    if recorder.energy is not None:
+        recorder.projected[layer] = _without_bias(output, projection)
+    if layer not in recorder.plan.rebuilds:
+        return None
+    rebuild = recorder.plan.rebuilds[layer]
+    both = rebuild(args[0])
+    recorder.projected[layer] = both[..., rebuild.k_width :]
+    return both[..., : rebuild.k_width]
+
+
+def on_value_projected(layer: int, projection: torch.nn.Linear, _: Any, output: torch.Tensor) -> torch.Tensor | None:
+    """Forward hook of a layer's V projection, which runs after that layer's K projection and on the same input."""
+    recorder = _recorder.get()
+    if recorder is None:
+        return None
+    if recorder.as_projected is not None and layer == recorder.keep_layer:
+        recorder.as_projected["v"] = output
+    if layer not in recorder.projected:
+        return None
+    beside = recorder.projected.pop(layer)
+    if recorder.energy is None or recorder.total is None:
+        return beside
+    both = torch.cat([beside, _without_bias(output, projection)], dim=-1).flatten(0, -2).double()  # (B*T, G*D + G*V)
+    recorder.energy[layer] += both.T @ both
+    recorder.total[layer] += both.sum(dim=0)
+    return None
+
+
+def _without_bias(output: torch.Tensor, projection: torch.nn.Linear) -> torch.Tensor:
+    return output if projection.bias is None else output - projection.bias
+
+
 def _additive(mask: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor | None:
     if mask is None:
         return None
@@ -208,26 +301,25 @@ def _softmax(scores: torch.Tensor, sinks: torch.Tensor | None, out: torch.Tensor
     return torch.softmax(scores, dim=-1, dtype=torch.float32)
 
 
-def _shared(
-    key: torch.Tensor, value: torch.Tensor, what_ifs: tuple[WhatIf, ...], layer: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    for one in what_ifs:
-        if isinstance(one, ShareKV) and (one.layers is None or layer in one.layers):
-            key, value = _pooled(key, one), _pooled(value, one)
-    return key, value
-
-
-def _pooled(heads: torch.Tensor, share: ShareKV) -> torch.Tensor:
-    # (B, G, K, D) -> (B, new G, members, K, D) -> (B, new G, K, D)
-    grouped = heads.unflatten(1, (share.n_kv_heads, -1))
-    return grouped.mean(dim=2) if share.how == "mean" else grouped[:, :, 0]
+def _pooled(heads: torch.Tensor, pool: Pool, which: int) -> torch.Tensor:
+    """(B, G, K, D) -> (B, groups, K, D); (B, G, K, D) again, with equal or turned members, where heads were reordered
+    or turned."""
+    if pool.turns is not None:
+        heads = heads @ pool.turns[which]
+    order = torch.argsort(pool.groups, stable=True)
+    adjacent = bool((order == torch.arange(len(order))).all())
+    members = (heads if adjacent else heads[:, order]).unflatten(1, (pool.n_groups, -1))
+    shared = members[:, :, 0] if pool.first else members.mean(dim=2)
+    if adjacent and pool.turns is None:
+        return shared
+    given_back = shared[:, pool.groups]
+    return given_back if pool.turns is None else given_back @ pool.turns[which].transpose(1, 2)
 
 
 def _muted(output: torch.Tensor, recorder: Recorder, layer: int) -> torch.Tensor:
-    for one in recorder.what_ifs:
-        if isinstance(one, MuteHeads):
-            for head in (head for where, head in one.heads if where == layer):
-                output[:, head] = 0.0 if one.how == "zero" else _row_mean(output[:, head], recorder.attended)
+    for one in recorder.mutes:
+        for head in (head for where, head in one.heads if where == layer):
+            output[:, head] = 0.0 if one.how == "zero" else _row_mean(output[:, head], recorder.attended)
     return output
 
 

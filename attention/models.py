@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,9 @@ CONFIG_LIMITS = {
     "head_dim": 4_096,
 }
 
+# What Llama's kin, BERT's kin and DistilBERT call the two projections a layer's cache is filled from.
+KV_PROJECTION_NAMES = (("k_proj", "v_proj"), ("key", "value"), ("k_lin", "v_lin"))
+
 _lock = threading.RLock()
 _reference_lock = threading.Lock()
 _loaded: OrderedDict[str, LoadedModel] = OrderedDict()
@@ -60,6 +63,7 @@ class LoadedModel:
 
     Shared by every session, so nobody may change it: parameters carry no gradient and
     what-ifs live in the kernel's recorder. ``revision`` is the SHA-256 of the weights file.
+    ``kv_projections`` holds each layer's K and V projection; none where they are fused.
     """
 
     id: str
@@ -73,6 +77,7 @@ class LoadedModel:
     model: Any
     tokenizer: Any
     max_positions: int
+    kv_projections: tuple[tuple[torch.nn.Linear, torch.nn.Linear], ...] = ()
 
     @cached_property
     def card(self) -> ModelCard:
@@ -180,6 +185,10 @@ def build(
     # OPT's language model calls its decoder past its own trunk.
     trunk = model.get_decoder() if kind == "decoder" else model.base_model
     trunk.register_forward_hook(kernel.keep_hidden)
+    projections = find_kv_projections(trunk, _layout(config, recorder.shapes[0]), recorder.calls)
+    for layer, (of_key, of_value) in enumerate(projections):
+        of_key.register_forward_hook(partial(kernel.on_key_projected, layer))
+        of_value.register_forward_hook(partial(kernel.on_value_projected, layer))
     return LoadedModel(
         id=id,
         title=title or id,
@@ -192,7 +201,24 @@ def build(
         model=model,
         tokenizer=tokenizer,
         max_positions=positions - positions_before_text(model) if isinstance(positions, int) else sys.maxsize,
+        kv_projections=projections,
     )
+
+
+def find_kv_projections(
+    trunk: torch.nn.Module, layout: HeadLayout, n_layers: int
+) -> tuple[tuple[torch.nn.Linear, torch.nn.Linear], ...]:
+    """Each layer's K and V projection, in order; empty unless every layer has just one of each, of the right width."""
+    widths = (layout.n_kv_heads * layout.d_head, layout.n_kv_heads * layout.d_head_v)
+    for names in KV_PROJECTION_NAMES:
+        pairs = [
+            tuple(getattr(module, name) for name in names)
+            for module in trunk.modules()
+            if all(isinstance(getattr(module, name, None), torch.nn.Linear) for name in names)
+        ]
+        if len(pairs) == n_layers and all(tuple(p.out_features for p in pair) == widths for pair in pairs):
+            return tuple((pair[0], pair[1]) for pair in pairs)
+    return ()
 
 
 def _own_attention(id: str) -> UserError:

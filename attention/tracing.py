@@ -14,11 +14,12 @@ import torch
 
 from attention import kernel
 from attention.errors import UserError
+from attention.kv_plans import kv_plan
 from attention.layout import HeadLayout
 from attention.model_facts import ModelCard
 from attention.models import LoadedModel, load_model, positions_before_text
 from attention.settings import settings
-from attention.sharing import WhatIf, as_what_ifs
+from attention.sharing import MuteHeads, WhatIf, as_what_ifs
 from attention.tokens import Encoded, Token, clean_text, encode
 
 KEEPABLE = ("q", "k", "v")
@@ -247,10 +248,14 @@ def _run(
 ) -> list[AttentionTrace]:
     began = time.perf_counter()
     inputs, first = _padded(loaded, encodings, padding)
-    recorder = kernel.Recorder(
-        n_layers=loaded.n_layers, what_ifs=requests[0].what_if, keep=requests[0].keep, keep_layer=requests[0].layer
+    recorder = what_if_recorder(
+        loaded,
+        requests[0].what_if,
+        n_layers=loaded.n_layers,
+        keep=requests[0].keep,
+        keep_layer=requests[0].layer,
+        attended=inputs.get("attention_mask"),
     )
-    recorder.attended = inputs.get("attention_mask")
     last = [begin + len(encoding.ids) - 1 for begin, encoding in zip(first, encodings, strict=True)]
     with kernel.forward_slot, torch.inference_mode(), kernel.recording(recorder):
         logits = _forward(loaded.model, loaded.kind, inputs, last)
@@ -265,6 +270,12 @@ def _run(
         _unpadded(loaded, request, encoding, recorder, logits, row, first[row], seconds)
         for row, (request, encoding) in enumerate(zip(requests, encodings, strict=True))
     ]
+
+
+def what_if_recorder(loaded: LoadedModel, what_ifs: tuple[WhatIf, ...], **fields: Any) -> kernel.Recorder:
+    """A recorder under which a forward pass carries out the what-ifs, and leaves the model as it is."""
+    mutes = tuple(one for one in what_ifs if isinstance(one, MuteHeads))
+    return kernel.Recorder(plan=kv_plan(loaded, what_ifs), mutes=mutes, **fields)
 
 
 def _padded(

@@ -74,7 +74,9 @@ def test_inputs_are_left_alone() -> None:
     query, key, value = tensors()
     mask = causal_mask()
     before = [tensor.clone() for tensor in (query, key, value, mask)]
-    recorder = kernel.Recorder(n_layers=1, what_ifs=(ShareKV(1), MuteHeads(((0, 1),))))
+    recorder = kernel.Recorder(
+        n_layers=1, plan=kernel.KVPlan(pools=({0: kernel.Pool(torch.tensor([0, 0]))},)), mutes=(MuteHeads(((0, 1),)),)
+    )
     with kernel.recording(recorder):
         run(query, key, value, mask=mask, softcap=2.0)
     for tensor, old in zip((query, key, value, mask), before, strict=True):
@@ -405,8 +407,13 @@ def test_groups_that_do_not_divide_name_the_ones_that_do(groups: int) -> None:
 @pytest.mark.parametrize(
     ("what_if", "words"),
     [
-        (LatentKV(4), "latent"),
-        (LatentKV(4, split=(2, 2)), "latent"),
+        (LatentKV(0), "rank is 0.*1 to 96"),
+        (LatentKV(97), "rank is 97.*1 to 96"),
+        (LatentKV(8, split=(4, 5)), "4 \\+ 5 numbers is not a latent of 8"),
+        (LatentKV(50, split=(49, 1)), "rank of K is 49.*1 to 48"),
+        (LatentKV(4, layers=(3,)), "no layer 3"),
+        ((ShareKV(1), ShareKV(2, layers=(1,))), "Two what-ifs share the K/V heads of layer 1"),
+        ((LatentKV(4), LatentKV(5)), "Two what-ifs rebuild K and V of layer 0"),
         (MuteHeads(((3, 0),)), "no layer 3, head 0.*0 to 2.*0 to 5"),
         (MuteHeads(((0, 6),)), "no layer 0, head 6"),
         (MuteHeads(((-1, 0),)), "no layer -1"),
