@@ -7,6 +7,7 @@ exception in a script and a request to any other host each fail the test.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ class Watch:
     """What went wrong in the pages of one test. A test that provokes an error on purpose clears the list it expects."""
 
     hosts: Callable[[], set[str]]
+    own_hosts: set[str] = field(default_factory=set)  # that this test answers for by itself
     console_errors: list[str] = field(default_factory=list)
     page_errors: list[str] = field(default_factory=list)
     foreign_requests: list[str] = field(default_factory=list)
@@ -67,7 +69,7 @@ class Watch:
 
     def _look_at(self, request: Request) -> None:
         parts = urlsplit(request.url)
-        if parts.scheme in {"http", "https", "ws", "wss"} and parts.netloc not in self.hosts():
+        if parts.scheme in {"http", "https", "ws", "wss"} and parts.netloc not in self.hosts() | self.own_hosts:
             self.foreign_requests.append(request.url)
 
     def faults(self) -> list[str]:
@@ -151,6 +153,12 @@ def serve(pytestconfig: pytest.Config) -> Iterator[Callable[..., AppServer]]:
 @pytest.fixture
 def fresh_server(pytestconfig: pytest.Config) -> Iterator[Callable[..., AppServer]]:
     """Call it for a server that no page has been asked of yet; ``environ=`` adds settings. It ends with the test."""
+    yield from _serving(pytestconfig)
+
+
+@pytest.fixture(scope="module")
+def serve_module(pytestconfig: pytest.Config) -> Iterator[Callable[..., AppServer]]:
+    """Starts servers that some tests of one module share."""
     yield from _serving(pytestconfig)
 
 
@@ -262,6 +270,7 @@ def _serving(config: pytest.Config) -> Iterator[Callable[..., AppServer]]:
 
     yield serve_one
     for server in mine:
-        server.stop()
+        assert server.process.poll() is None, "the server ended by itself"
+        assert server.stop(timeout=60) != -signal.SIGKILL, "the server did not end when asked"
         config.stash[SERVERS].remove(server)
         server.log_path.unlink(missing_ok=True)

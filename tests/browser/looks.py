@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page
-
-from benchmarks.chromium import wait_until_drawn
 
 # axe's way to name parts of a page. The page's own part leaves Streamlit's navigation around it out.
 MAIN = {"include": [["[data-testid=stMain]"]]}
@@ -34,15 +31,3 @@ def overflow(page: Page) -> list[str]:
         .filter(([, node]) => node.scrollWidth > node.clientWidth + 1)
         .map(([name, node]) => `${name} ${node.scrollWidth} > ${node.clientWidth}`)"""
     )
-
-
-def both_schemes(page: Page) -> Iterator[str]:
-    """Show the page dark, then light, without loading it again; it begins as the first."""
-    for scheme, ground in (("dark", "rgb(21, 23, 26)"), ("light", "rgb(253, 253, 252)")):
-        page.emulate_media(color_scheme=scheme)
-        page.wait_for_function(
-            "(ground) => getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor === ground",
-            arg=ground,
-        )
-        wait_until_drawn(page)
-        yield scheme

@@ -9,13 +9,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from attention.known_models import find_model
 from benchmarks.chromium import wait_until_drawn
 from benchmarks.server import AppServer
-from tests.browser.conftest import DESKTOP, PHONE
+from tests.browser.conftest import DESKTOP
+from tests.browser.looks import MAIN, overflow, violations
 
 GIB = 2**30
 ANSWER = "Llama 3 8B, 8,192 tokens, 16 users: 16 GiB. As MHA: 64 GiB."
@@ -71,26 +71,6 @@ def bottom(part: Locator) -> float:
     return box["y"] + box["height"]
 
 
-def overflow(page: Page) -> list[str]:
-    """Whatever makes the page scroll sideways."""
-    return page.evaluate(
-        """() => ['html', 'body', '[data-testid="stMain"]', '[data-testid="stMainBlockContainer"]']
-        .map((name) => [name, document.querySelector(name)])
-        .filter(([, node]) => node.scrollWidth > node.clientWidth + 1)
-        .map(([name, node]) => `${name} ${node.scrollWidth} > ${node.clientWidth}`)"""
-    )
-
-
-def violations(page: Page) -> list[str]:
-    """Of the page's own part: the navigation around it is Streamlit's."""
-    found = Axe().run(page, context={"include": [["[data-testid=stMain]"]]})
-    return [
-        f"{rule['id']}: {node['target']} {node['failureSummary'][:300]}"
-        for rule in found.response["violations"]
-        for node in rule["nodes"]
-    ]
-
-
 class TestFirstScreen:
     def test_answer_bars_and_verdict_need_no_scrolling(self, page: Page, app_url: str) -> None:
         go(page, app_url)
@@ -114,14 +94,14 @@ class TestFirstScreen:
         expect(answer(page)).to_have_text("Llama 3 8B, 8,192 tokens, 64 users: 64 GiB. As MHA: 256 GiB.")
 
     def test_a_change_changes_answer_and_link_and_the_link_brings_it_back(
-        self, page: Page, app_url: str, open_context: Callable[..., BrowserContext]
+        self, page: Page, app_url: str, visitor: Callable[..., Page]
     ) -> None:
         go(page, app_url)
         fill_number(page, "Tokens each", 32_768)
         expect(answer(page)).to_have_text("Llama 3 8B, 32,768 tokens, 16 users: 64 GiB. As MHA: 256 GiB.")
         expect(page.locator(".hs-verdict")).to_have_text(re.compile("Does not fit"))
         expect(page).to_have_url(re.compile("c_tokens=32768"))
-        other = open_context().new_page()
+        other = visitor()
         other.goto(page.url)
         expect(answer(other)).to_have_text("Llama 3 8B, 32,768 tokens, 16 users: 64 GiB. As MHA: 256 GiB.")
 
@@ -186,7 +166,7 @@ class TestTabs:
             assert int(size) == find_model(name).cache.bytes(int(tokens), 16)
 
     def test_a_tab_and_its_boxes_travel_in_the_link(
-        self, page: Page, app_url: str, open_context: Callable[..., BrowserContext]
+        self, page: Page, app_url: str, visitor: Callable[..., Page]
     ) -> None:
         go(page, app_url)
         panel = open_tab(page, "Agree with an engine")
@@ -198,7 +178,7 @@ class TestTabs:
         open_tab(page, "4x")
         expect(page.get_by_role("heading", name=re.compile("4x less cache"))).to_be_visible()
         assert {"c_tab", "c_log"} <= set(address(page))
-        other = open_context().new_page()
+        other = visitor()
         other.goto(page.url)
         expect(other.get_by_role("heading", name=re.compile("4x less cache"))).to_be_visible()
         wait_until_drawn(other)
@@ -236,29 +216,24 @@ class TestTabs:
 
 class TestEveryone:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_axe_finds_nothing_on_a_desk(
-        self, scheme: str, open_context: Callable[..., BrowserContext], app_url: str
-    ) -> None:
-        page = open_context(color_scheme=scheme, reduced_motion="reduce").new_page()
+    def test_axe_finds_nothing_on_a_desk(self, scheme: str, visitor: Callable[..., Page], app_url: str) -> None:
+        page = visitor(color_scheme=scheme, reduced_motion="reduce")
         found = {}
         go(page, app_url)
         for tab in TABS:
             open_tab(page, tab)
-            found[tab] = [*violations(page), *overflow(page)]
+            found[tab] = [*violations(page, MAIN), *overflow(page)]
         assert found == {tab: [] for tab in TABS}
 
     def test_axe_finds_nothing_on_a_phone_and_nothing_scrolls_sideways(
-        self, open_context: Callable[..., BrowserContext], app_url: str
+        self, visitor: Callable[..., Page], app_url: str
     ) -> None:
-        context = open_context(
-            viewport=PHONE, has_touch=True, is_mobile=True, color_scheme="light", reduced_motion="reduce"
-        )
-        page = context.new_page()
+        page = visitor(phone=True, reduced_motion="reduce")
         found = {}
         go(page, app_url)
         for tab in TABS:
             open_tab(page, tab)
-            found[tab] = [*violations(page), *overflow(page)]
+            found[tab] = [*violations(page, MAIN), *overflow(page)]
         assert found == {tab: [] for tab in TABS}
 
     def test_charts_are_told_in_words(self, page: Page, app_url: str) -> None:

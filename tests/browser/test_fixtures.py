@@ -110,13 +110,3 @@ def test_the_navigation_is_read_from_the_app(app_server: AppServer) -> None:
     assert pages[0].path == ""
     assert pages[0].title == "Heads"
     assert len({link.path for link in pages}) == len(pages)
-
-
-def test_a_fresh_server_ends_when_asked(fresh_server: Callable[..., AppServer], page: Page) -> None:
-    server = fresh_server()
-    page.goto(server.url)
-    wait_until_drawn(page)
-    page.close()
-    assert server.process.poll() is None
-    server.stop()
-    assert server.process.poll() is not None

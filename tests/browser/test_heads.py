@@ -12,13 +12,13 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from attention import load_model, trace
 from benchmarks.chromium import wait_until_drawn
 from benchmarks.server import AppServer
-from tests.browser.conftest import DESKTOP, PHONE, Watch
+from tests.browser.conftest import DESKTOP, Watch
+from tests.browser.looks import overflow, violations
 
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
 SMOLLM_TITLE = "SmolLM2: writes, left to right"
@@ -101,24 +101,8 @@ def percent_in(text: str) -> int:
     return int(found[1])
 
 
-def overflow(page: Page) -> list[str]:
-    """Whatever makes the page scroll sideways."""
-    return page.evaluate(
-        """() => ['html', 'body', '[data-testid="stMain"]', '[data-testid="stMainBlockContainer"]']
-        .map((name) => [name, document.querySelector(name)])
-        .filter(([, node]) => node.scrollWidth > node.clientWidth + 1)
-        .map(([name, node]) => `${name} ${node.scrollWidth} > ${node.clientWidth}`)"""
-    )
-
-
-def violations(page: Page) -> list[str]:
-    """What axe-core finds, but for the list of pages on a phone: its markup is Streamlit's own (ul > div > li)."""
-    found = Axe().run(page, {"exclude": [["[data-testid=stSidebarNavItems]"]]})
-    return [
-        f"{rule['id']}: {node['target']} {node['failureSummary'][:300]}"
-        for rule in found.response["violations"]
-        for node in rule["nodes"]
-    ]
+# But for the list of pages on a phone: its markup is Streamlit's own (ul > div > li).
+OURS = {"exclude": [["[data-testid=stSidebarNavItems]"]]}
 
 
 class TestFirstLook:
@@ -266,7 +250,7 @@ class TestDetails:
         expect(page.locator("[data-testid=stAlert]")).to_have_count(0)
 
     def test_two_sentences_stand_side_by_side_and_a_link_keeps_both(
-        self, page: Page, app_url: str, open_context: Callable[..., BrowserContext]
+        self, page: Page, app_url: str, visitor: Callable[..., Page]
     ) -> None:
         go(page, app_url)
         panel = open_tab(page, "Two sentences")
@@ -279,7 +263,7 @@ class TestDetails:
             assert sum(int(share) for share in re.findall(r"(\d+) %", row)) in (99, 100, 101)
         open_tab(page, "Checks")
         expect(page).to_have_url(re.compile("compare="))
-        other = open_context().new_page()
+        other = visitor()
         other.goto(page.url)
         expect(other.locator(".hs-pane-title")).to_have_text(
             [re.compile("they → cats 54 %"), re.compile("she → Alice 70 %")]
@@ -328,11 +312,9 @@ class TestTakeAway:
         offline.close()
 
     def test_share_copies_a_link_that_shows_the_same_page_elsewhere(
-        self, open_context: Callable[..., BrowserContext], app_url: str
+        self, page: Page, visitor: Callable[..., Page], app_url: str
     ) -> None:
-        context = open_context()
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         go(page, app_url, text=KIND)
         page.locator("[data-card=object_verb]").click()
         page.get_by_role("button", name="Map", exact=True).click()
@@ -342,7 +324,7 @@ class TestTakeAway:
         page.get_by_role("button", name="Share").click()
         expect(page.get_by_role("button", name="Link copied")).to_be_visible()
         link = page.evaluate("navigator.clipboard.readText()")
-        other = open_context().new_page()
+        other = visitor()
         other.goto(link)
         wait_until_drawn(other)
         assert selection(other) == chosen
@@ -422,12 +404,9 @@ class TestText:
         type_sentence(page, ALICE)
         expect(headline(page)).to_have_text("they looks at cats: 54 %")
 
-    def test_a_wrong_model_of_the_hub_is_shown_as_it_was_typed(
-        self, fresh_server: Callable[..., AppServer], page: Page
-    ) -> None:
-        server = fresh_server({"HEADSCOPE_ALLOW_HUB": "1", "HF_HUB_OFFLINE": "1"})
+    def test_a_wrong_model_of_the_hub_is_shown_as_it_was_typed(self, odd_server: AppServer, page: Page) -> None:
         for model in (":smile:", "www.example.com", "https://x.org/a", "me@example.com", "<b>x</b>*y*"):
-            go(page, server.url, model=model, text="Birds sing.")
+            go(page, odd_server.url, model=model, text="Birds sing.")
             alert = page.locator("[data-testid=stAlert]")
             expect(alert).to_contain_text("could not be fetched")
             assert f"The model '{model}' could not" in alert.inner_text().replace("\u2060", "")
@@ -435,20 +414,24 @@ class TestText:
             expect(sentence_box(page)).to_have_value("Birds sing.")
 
 
-def test_a_fault_of_ours_is_one_sentence_without_a_traceback(
-    fresh_server: Callable[..., AppServer], page: Page, watch: Watch, tmp_path: Path
-) -> None:
-    """The engine of this server fails on one word, in the real app, through everything that lies between."""
+@pytest.fixture(scope="module")
+def odd_server(serve_module: Callable[..., AppServer], tmp_path_factory: pytest.TempPathFactory) -> AppServer:
+    """A server of its own: models of the Hub are allowed but out of reach, and the engine fails on one word."""
+    folder = tmp_path_factory.mktemp("odd")
     root = Path(__file__).parents[2]
-    (tmp_path / "sitecustomize.py").write_text(
+    (folder / "sitecustomize.py").write_text(
         f"import sys\nsys.path.insert(0, {str(root)!r})\nimport attention.engine as engine\nreal = engine.trace\n"
         "def failing(model, text, **rest):\n"
         "    if 'zebra' in text:\n        raise RuntimeError('planted-4711')\n"
         "    return real(model, text, **rest)\nengine.trace = failing\n",
         encoding="utf-8",
     )
-    server = fresh_server({"PYTHONPATH": str(tmp_path)})
-    go(page, server.url)
+    return serve_module({"PYTHONPATH": str(folder), "HEADSCOPE_ALLOW_HUB": "1", "HF_HUB_OFFLINE": "1"})
+
+
+def test_a_fault_of_ours_is_one_sentence_without_a_traceback(odd_server: AppServer, page: Page, watch: Watch) -> None:
+    """The engine fails in the real app, through everything that lies between."""
+    go(page, odd_server.url)
     expect(headline(page)).to_have_text("they looks at cats: 54 %")
     type_sentence(page, "A zebra ran.")
     expect(page.locator("[data-testid=stAlert]")).to_have_text(re.compile(re.escape(SORRY)))
@@ -457,8 +440,8 @@ def test_a_fault_of_ours_is_one_sentence_without_a_traceback(
     for word in ("planted-4711", "Traceback", "RuntimeError", "engine.py", "stException"):
         assert word not in everything
     expect(sentence_box(page)).to_have_value("A zebra ran.")
-    assert "planted-4711" in server.log()
-    assert "zebra ran" not in server.log()
+    assert "planted-4711" in odd_server.log()
+    assert "zebra ran" not in odd_server.log()
     type_sentence(page, ALICE)
     expect(headline(page)).to_have_text("they looks at cats: 54 %")
     assert watch.faults() == []
@@ -499,17 +482,15 @@ class TestEverybody:
         expect(viewer(page)).to_have_attribute("data-locked", "false")
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    @pytest.mark.parametrize("size", ["desktop", "phone"])
+    @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
     def test_axe_finds_nothing_and_nothing_scrolls_sideways(
-        self, scheme: str, size: str, open_context: Callable[..., BrowserContext], app_url: str
+        self, scheme: str, phone: bool, visitor: Callable[..., Page], app_url: str
     ) -> None:
-        options: dict[str, Any] = {"viewport": DESKTOP} if size == "desktop" else {
-            "viewport": PHONE, "has_touch": True, "is_mobile": True}  # fmt: skip
-        page = open_context(color_scheme=scheme, **options).new_page()
+        page = visitor(phone, color_scheme=scheme)
         go(page, app_url)
         assert viewer(page).get_attribute("data-theme") == scheme
-        assert violations(page) == []
+        assert violations(page, OURS) == []
         assert overflow(page) == []
         open_tab(page, "Why this number?")
-        assert violations(page) == []
+        assert violations(page, OURS) == []
         assert overflow(page) == []

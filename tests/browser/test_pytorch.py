@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.looks import MAIN, overflow, violations
 
 LONGEST = 90_000  # milliseconds; the machine may be busy with other tests
 COPIED = "mha(query=x, key=x, value=x, is_causal=True)"
@@ -46,19 +47,6 @@ def address(page: Page) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
 
 
-def violations(page: Page, part: str = "body") -> list[str]:
-    found = Axe().run(page, context=part)
-    return [f"{rule['id']}: {node['target']}" for rule in found.response["violations"] for node in rule["nodes"]]
-
-
-def overflow(page: Page) -> list[str]:
-    """Whatever makes the page scroll sideways."""
-    return page.evaluate(
-        """() => ['html', 'body', '[data-testid="stMain"]', '[data-testid="stMainBlockContainer"]'].filter(
-          (name) => document.querySelector(name).scrollWidth > document.querySelector(name).clientWidth + 1)"""
-    )
-
-
 def test_the_answer_and_both_charts_are_on_the_first_screen(page: Page, app_url: str) -> None:
     go(page, app_url)
     expect(headline(page)).to_have_text(MEASURED)
@@ -73,10 +61,8 @@ def test_the_answer_and_both_charts_are_on_the_first_screen(page: Page, app_url:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_stands_in_a_reader_s_way(
-    open_context: Callable[..., BrowserContext], app_url: str, scheme: str
-) -> None:
-    page = open_context(color_scheme=scheme).new_page()
+def test_nothing_stands_in_a_reader_s_way(visitor: Callable[..., Page], app_url: str, scheme: str) -> None:
+    page = visitor(color_scheme=scheme)
     go(page, app_url)
     assert violations(page) == []
 
@@ -111,22 +97,20 @@ def test_a_large_size_is_measured_on_request(page: Page, app_url: str) -> None:
     expect(page.locator(".js-plotly-plot").nth(1)).to_contain_text("1,024")
 
 
-def test_leaving_frees_the_turn_for_the_next_visitor(page: Page, app_url: str) -> None:
+def test_leaving_frees_the_turn_for_the_next_visitor(page: Page, visitor: Callable[..., Page], app_url: str) -> None:
     go(page, app_url, "?p_seq=2048&p_heads=2&p_kv=2")
     page.get_by_role("button", name="Measure", exact=True).click()
     expect(page.get_by_text("Running ")).to_be_visible()
     page.close()
-    other = page.context.new_page()
+    other = visitor()
     go(other, app_url, "?p_seq=64&p_heads=2&p_kv=1")
     expect(headline(other)).to_have_text(MEASURED)
     other.goto(f"{app_url}/pytorch?p_seq=2048&p_heads=2&p_kv=2")
     expect(headline(other)).to_contain_text("not measured yet")
 
 
-def test_the_copied_snippet_copies(open_context: Callable[..., BrowserContext], app_url: str) -> None:
-    context = open_context()
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = context.new_page()
+def test_the_copied_snippet_copies(page: Page, app_url: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     go(page, app_url)
     block = page.locator("[data-testid=stCode]").filter(has_text=COPIED)
     block.hover()
@@ -145,6 +129,6 @@ def test_a_phone_shows_it_without_sideways_scrolling(phone: Page, app_url: str) 
         .filter((node) => node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.textContent)"""
     )
     assert wide == []
-    assert violations(phone, "[data-testid=stMain]") == []  # the phone's menu is Streamlit's own
+    assert violations(phone, MAIN) == []  # the phone's menu is Streamlit's own
     choose(phone, "seq_len", "256")
     expect(phone.get_by_text("256 tokens, 8 query heads")).to_be_visible()

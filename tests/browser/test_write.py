@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from benchmarks.chromium import wait_until_drawn
+from tests.browser.looks import violations
 
 PATIENCE = 120_000  # ms; two cores, many tests
 
@@ -71,11 +71,11 @@ def test_it_writes_live_and_stop_keeps_what_is_written(page: Page, app_url: str)
     sees(page, "49 tokens cached")
 
 
-def test_who_leaves_stops_writing(open_context: Callable[..., BrowserContext], app_url: str) -> None:
-    leaving = open_context().new_page()
+def test_who_leaves_stops_writing(visitor: Callable[..., Page], app_url: str) -> None:
+    leaving = visitor()
     opened(leaving, app_url, "?w_tokens=96")
     run_live(leaving)
-    staying = open_context().new_page()
+    staying = visitor()
     opened(staying, app_url, "?w_tokens=96")
     run_live(staying)
     together = staying.get_by_text("One other is writing too: you take turns, token by token.")
@@ -91,11 +91,10 @@ def test_who_leaves_stops_writing(open_context: Callable[..., BrowserContext], a
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(open_context: Callable[..., BrowserContext], app_url: str, scheme: str) -> None:
-    page = open_context(color_scheme=scheme).new_page()
+def test_axe_finds_nothing(visitor: Callable[..., Page], app_url: str, scheme: str) -> None:
+    page = visitor(color_scheme=scheme)
     opened(page, app_url)
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    assert violations(page) == []
 
 
 def test_a_phone_scrolls_down_only(phone: Page, app_url: str) -> None:
