@@ -7,8 +7,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # A Python of your own choice: make app PYTHON=/path/to/python3
 PYTHON ?= python3.13 python3.12 python3.11 python3
-# Two workers suit two cores; each holds both models.
-PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
+# Two workers suit two cores; each holds both models. In the order of the files: the browser, the longest, comes first.
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder --durations=10
 CACHE := $(if $(HEADSCOPE_CACHE),$(HEADSCOPE_CACHE),$(HOME)/.cache/headscope)
 # Without .pyc files .venv stays several hundred MB smaller; Python writes the few it needs.
 PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input
@@ -17,7 +17,7 @@ PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-c
 export HF_HUB_DISABLE_PROGRESS_BARS = 1
 export TQDM_DISABLE = 1
 
-.PHONY: app test shots bench clean setup prepare dev
+.PHONY: app test shots bench atlas clean setup prepare dev
 .NOTPARALLEL:
 
 app: STEPS = 4
@@ -46,6 +46,10 @@ bench: STEPS = 6
 bench: setup prepare dev
 	@chromium=`$(PY) -m benchmarks.chromium --install` || exit 1; \
 	HEADSCOPE_CHROMIUM="$$chromium" $(PY) -m benchmarks
+
+atlas: STEPS = 4
+atlas: setup prepare
+	@$(PY) -m attention.atlas
 
 clean:
 	rm -rf $(VENV) shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
