@@ -78,6 +78,95 @@ JOBS: dict[str, tuple[Job, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A link to start from: the words by number, and the head that is known to make it."""
+
+    title: str
+    model: str
+    text: str
+    query: int
+    key: int
+    layer: int
+    head: int
+    caption: str
+
+
+_MINILM, _SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
+PRESETS = (
+    Preset(
+        "they → cats",
+        _MINILM,
+        "Alice fed the cats because they were hungry.",
+        5,
+        3,
+        1,
+        3,
+        "Who is meant by “they”? Only the cats agree with it in number.",
+    ),
+    Preset(
+        "she → Alice",
+        _MINILM,
+        "Alice fed the cats because she was kind.",
+        5,
+        0,
+        1,
+        3,
+        "One word changed, and the same head now looks at Alice.",
+    ),
+    Preset(
+        "it → cat",
+        _MINILM,
+        "The cat sat on the mat because it was tired.",
+        7,
+        1,
+        5,
+        11,
+        "Grammar allows the cat and the mat. Several heads look at the cat; on our test sentences none does reliably.",
+    ),
+    Preset(
+        "object → verb",
+        _MINILM,
+        "The old farmer sold three brown cows.",
+        6,
+        3,
+        2,
+        0,
+        "The cows look back at what was done with them, three words earlier.",
+    ),
+    Preset(
+        "previous word",
+        _MINILM,
+        "The museum opens at ten today.",
+        2,
+        1,
+        0,
+        2,
+        "This head looks one word back, whatever the words are. Compare the link with its positional figure.",
+    ),
+    Preset(
+        "repeated name",
+        _MINILM,
+        "Anna met Paul in the park, and later Anna called him.",
+        9,
+        0,
+        2,
+        9,
+        "The second Anna looks at the first.",
+    ),
+    Preset(
+        "that → mat, a trap",
+        _SMOLLM,
+        "The cat sat on the mat that the dog chased.",
+        6,
+        5,
+        16,
+        0,
+        "“mat” stands right before “that”. The previous-word head looks there for that reason alone.",
+    ),
+)
+
+
 @cache
 def sentences() -> dict[str, Any]:
     """Our own labelled sentences (CC0, written for Headscope), committed before anything was measured on them."""

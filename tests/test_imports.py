@@ -21,6 +21,7 @@ HEAVY = {"torch", "transformers", "streamlit"}
 # What a page of memory arithmetic or of NumPy steps may load; matched against what is there.
 LIGHT = ["errors", "settings", "layout", "sharing", "kv_*", "known_models", "multihead", "mistakes", "step_plan"]
 LIGHT += ["model_facts", "preload", "listings", "provenance", "written", "turns"]
+LIGHT += ["formulas", "trials", "links", "atlas"]
 
 
 def imported_by(file: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ import torch
 
 from attention import HeadLink, LoadedModel, UserError, rank_heads_for_link, trace
 from attention.links import OffsetProfile, find_word, heads_for_link, profile_of, words_in
-from attention.patterns import sentences
+from attention.patterns import PRESETS, Preset, sentences
 from attention.probes import offset_profile
 from tests.tiny_models import tiny
 
@@ -24,18 +24,11 @@ def at(links: tuple[HeadLink, ...], layer: int, head: int) -> HeadLink:
 
 
 class TestPresets:
-    @pytest.mark.parametrize(
-        ("text", "query", "key"),
-        [
-            ("Alice fed the cats because they were hungry.", "they", "cats"),
-            ("Alice fed the cats because she was kind.", "she", "Alice"),
-        ],
-    )
-    def test_who_is_meant(self, minilm: LoadedModel, text: str, query: str, key: str) -> None:
-        links = rank_heads_for_link(minilm, text, query, key)
-        found = at(links, 1, 3)
-        assert links.index(found) < 5
-        assert found.rank == 1
+    @pytest.mark.parametrize("preset", PRESETS[:2], ids=lambda preset: preset.title)
+    def test_who_is_meant(self, minilm: LoadedModel, preset: Preset) -> None:
+        query, key = preset.title.split(" → ")
+        found = at(rank_heads_for_link(minilm, preset.text, query, key), 1, 3)
+        assert found == at(rank_heads_for_link(minilm, preset.text, preset.query, preset.key), 1, 3)
         assert found.weight > 0.5
         assert found.gain > 0.4
 
@@ -54,6 +47,21 @@ class TestPresets:
         assert trap.gain < 0.2
         assert noun.gain > 0.7
         assert {link.kv_head for link in links if link.head in (3, 4, 5)} == {1}
+
+    @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.title)
+    def test_every_preset_names_a_head_among_the_first_five(
+        self, preset: Preset, minilm: LoadedModel, smollm: LoadedModel
+    ) -> None:
+        model = {one.id: one for one in (minilm, smollm)}[preset.model]
+        links = rank_heads_for_link(model, preset.text, preset.query, preset.key, start=model.default_start)
+        found = at(links, preset.layer, preset.head)
+        assert links.index(found) < 5
+        assert found.rank == 1
+        assert found.weight > 0.5
+        words = re.findall(r"\w+", preset.text)
+        assert preset.title.replace(",", "").split()[0] in {words[preset.query], "object", "previous", "repeated"}
+        assert len(preset.caption.split()) <= 25
+        assert (found.gain < 0.25) == (preset.title in {"previous word", "that → mat, a trap"})
 
 
 class TestRanking:
