@@ -148,36 +148,40 @@ def training_pieces(loaded: LoadedModel) -> list[list[int]]:
 
 
 def _loss(loaded: LoadedModel, rebuilds: dict[int, kernel.Rebuild], batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """How far the hidden states of every layer are from the teacher's, and how far what is read off the last is.
+
+    An encoder's sentence embedding by its cosine, a decoder's next-token distribution by its KL divergence.
+    """
     with torch.no_grad():
         target = _outputs(loaded, {}, batch)
     ours = _outputs(loaded, rebuilds, batch)
     attended = batch["attention_mask"].unsqueeze(-1).float()
-    apart = ((ours.hidden - target.hidden) ** 2 * attended).sum() / (target.hidden**2 * attended).sum()
+    apart = [_relative(mine, theirs, attended) for mine, theirs in zip(ours.hidden, target.hidden, strict=True)]
+    loss = torch.stack(apart).mean() + apart[-1]
     if loaded.kind == "encoder":
-        pooled = [(one.hidden * attended).sum(1) / attended.sum(1) for one in (ours, target)]
-        return 1 - torch.nn.functional.cosine_similarity(*pooled, dim=-1).mean() + apart
-    spread = torch.nn.functional.kl_div(
-        ours.logits.log_softmax(-1), target.logits.log_softmax(-1), reduction="none", log_target=True
-    ).sum(-1)
-    return spread.mean() + apart
+        pooled = [(one.hidden[-1] * attended).sum(1) / attended.sum(1) for one in (ours, target)]
+        return loss + 1 - torch.nn.functional.cosine_similarity(*pooled, dim=-1).mean()
+    logs = [one.logits.log_softmax(-1) for one in (ours, target)]
+    return loss + torch.nn.functional.kl_div(*logs, reduction="none", log_target=True).sum(-1).mean()
+
+
+def _relative(mine: torch.Tensor, theirs: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    return ((mine - theirs) ** 2 * attended).sum() / (theirs**2 * attended).sum()
 
 
 @dataclass(frozen=True)
 class _Outputs:
-    hidden: torch.Tensor
+    hidden: tuple[torch.Tensor, ...]
     logits: torch.Tensor
 
 
 def _outputs(loaded: LoadedModel, rebuilds: dict[int, kernel.Rebuild], batch: dict[str, torch.Tensor]) -> _Outputs:
-    recorder = kernel.Recorder(plan=kernel.KVPlan(rebuilds))
-    with kernel.recording(recorder):
+    with kernel.recording(kernel.Recorder(plan=kernel.KVPlan(rebuilds))):
         if loaded.kind == "encoder":
-            loaded.model(**batch)
-            logits = torch.empty(0)
-        else:
-            logits = loaded.model(input_ids=batch["input_ids"], use_cache=False).logits
-    assert recorder.hidden is not None
-    return _Outputs(recorder.hidden, logits)
+            found = loaded.model(**batch, output_hidden_states=True)
+            return _Outputs(found.hidden_states[1:], torch.empty(0))
+        found = loaded.model(input_ids=batch["input_ids"], use_cache=False, output_hidden_states=True)
+        return _Outputs(found.hidden_states[1:], found.logits)
 
 
 def _resume(progress: Progress, checkpoint: Path) -> None:
