@@ -20,6 +20,7 @@ class SitePage:
 
 PAGES = (
     SitePage("See", "see/heads.py", "Heads", "", "see what every head looks at"),
+    SitePage("See", "see/finder.py", "Head finder", "finder", "find, look up and mute heads"),
     SitePage("Compute", "compute/shapes.py", "Shapes", "shapes", "walk through attention in seven steps"),
     SitePage(
         "Compute", "compute/pytorch.py", "In PyTorch", "pytorch", "compute the same attention four ways in PyTorch"

@@ -1,0 +1,110 @@
+"""The card of one head: its label with the evidence for and against, sentences, what muting it does, every score."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import streamlit as st
+
+from attention.atlas import AtlasRow, Example, HeadAtlas
+from attention.patterns import sentences
+from attention.plots.colours import KEY, QUERY
+from attention.plots.numbers import percent
+from attention.trials import Evidence
+from pages.see.finder_parts import short_name, small, theme, written_by
+from pages.shared.open_head import open_head
+from pages.shared.tables import table
+
+# Jobs judged by a mean weight instead of by a share of cases right.
+MEANS = frozenset({"rest", "induction", "duplicate"})
+
+
+def card(atlas: HeadAtlas, layer: int, head: int) -> None:
+    """Everything known about one head."""
+    row = atlas.row(layer, head)
+    shared = f", K/V head {row.kv_head}" if atlas.model.layout.q_per_kv > 1 else ""
+    st.html(
+        f'<h3 class="hs-f-card">Layer {layer}, head {head}{shared}: {html.escape(row.title)}</h3>'
+        f'<p class="hs-f-lines">{html.escape(_verdict(row))}</p>'
+    )
+    table(
+        "Evidence, on sentences not used to find the head",
+        ("job", "held-out", "best rule without words", "n", "first half", "could be luck"),
+        [_evidence(one) for one in row.evidence],
+    )
+    for note in filter(None, (one.note for one in row.evidence)):
+        small(f"{note[0].upper()}{note[1:]}.")
+    _examples(row)
+    _muting(atlas, row)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        open_head(f"Open {short_name(layer, head)} in Heads", layer, head, key="f-open-card")
+        with st.popover("All scores", type="tertiary", icon=":material/calculate:"):
+            _scores(atlas, row)
+
+
+def _verdict(row: AtlasRow) -> str:
+    first = row.evidence[0]
+    share = "mean weight" if first.job in MEANS else "of cases right"
+    said = f"{percent(first.value)} {share} against {percent(first.baseline)} ({first.baseline_name})."
+    return said if first.passed else f"It came closest to “{first.title}”: {said} That is not enough for a label."
+
+
+def _evidence(one: Evidence) -> tuple[str, ...]:
+    rule = f"{percent(one.baseline)}, {one.baseline_name}"
+    first_half = f"{percent(one.select_value)} (rule {percent(one.select_baseline)}, n {one.select_n})"
+    luck = "–" if one.chance is None else percent(one.chance)
+    return one.title, percent(one.value), rule, str(one.n), first_half, luck
+
+
+def _examples(row: AtlasRow) -> None:
+    if not row.examples:
+        return
+    small(f"Where it shows most, in held-out sentences ({written_by()}):")
+    lines = "".join(f"<li>{_example(one)}</li>" for one in row.examples)
+    st.html(f'<ul class="hs-f-examples">{lines}</ul>')
+
+
+def _example(one: Example) -> str:
+    words = re.findall(sentences()["word_pattern"], one.text)
+    q_ink, k_ink = QUERY.on(theme()), KEY.on(theme())
+    cells = "; ".join(
+        f'<b style="color:{q_ink}">{html.escape(words[cell.query])}</b> → '
+        f'<b style="color:{k_ink}">{html.escape(words[cell.key])}</b> {percent(cell.weight)}'
+        for cell in one.cells
+    )
+    return f"{html.escape(one.text)}<br>{cells}"
+
+
+def _muting(atlas: HeadAtlas, row: AtlasRow) -> None:
+    number = row.muting
+    if number is None:
+        small("Muting this head alone was not measured. Try it under Mute heads.")
+    elif atlas.model.kind == "encoder":
+        small(
+            f"Muted alone (zeros in its place), a sentence's embedding keeps a cosine similarity of {number.after:.4f} "
+            f"to itself; 1 is no change (mean, n = {number.n})."
+        )
+    else:
+        rose = " It rose in every text." if number.always else " It did not rise in every text."
+        small(
+            f"Muted alone (zeros in its place), the loss on a repeated text goes from {number.before:.2f} to "
+            f"{number.after:.2f} nats (mean, n = {number.n} texts of random tokens).{rose}"
+        )
+
+
+def _scores(atlas: HeadAtlas, row: AtlasRow) -> None:
+    rows = [
+        (
+            score.title,
+            f"{row.scores[score.name]:.3f}",
+            score.unit,
+            score.rows,
+            str(score.n),
+            score.formula,
+            score.source,
+        )
+        for score in atlas.scores.scores
+    ]
+    name = short_name(row.layer, row.head)
+    table(f"Named scores of {name}", ("score", "value", "unit", "rows", "n texts", "formula", "source"), rows)
