@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -358,13 +359,13 @@ def _rounded(values: NDArray[np.floating[Any]]) -> list[Any]:
     return list(np.round(values, DIGITS).tolist())
 
 
-def main() -> None:
-    """Measure every bundled model and write its atlas beside the other assets."""
+def main(wanted: Sequence[str] = ()) -> None:
+    """Measure the bundled models (or those named) and write each one's atlas beside the other assets."""
     from attention.atlas_build import build_atlas
     from attention.model_facts import BUNDLED
     from attention.models import load_model
 
-    for bundled in BUNDLED:
+    for bundled in (one for one in BUNDLED if not wanted or one.id in wanted):
         print(f"Measuring every head of {bundled.id}…", flush=True)
         atlas = build_atlas(load_model(bundled.id), thorough=True, progress=_say)
         lines = json.dumps(to_json(atlas), ensure_ascii=False, separators=(",", ":")).replace(
@@ -379,4 +380,4 @@ def _say(share: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -83,7 +83,7 @@ def build_atlas(model: LoadedModel, *, thorough: bool = False, progress: Progres
     every = list(np.ndindex(model.n_layers, model.layout.n_heads))
     wanted = every if thorough else [at for at in every if judged["induction"][at].passed]
     muting = _muted_alone(model, wanted, lambda share: say(0.3 + 0.5 * share))
-    _require_muting(judged["induction"], muting)
+    _require_muting(judged["induction"], muting if model.kind == "decoder" else {})
     groups = _groups(model, scores["induction"].values) if thorough and model.kind == "decoder" else ()
     say(0.9)
     pruning = pruning_curve(model) if thorough else None
@@ -259,8 +259,8 @@ def _require_muting(judged: Judgement, muting: Mapping[tuple[int, int], MuteNumb
     """An induction head must be missed: muting it has to raise the loss on the copy in every held-out text."""
     for at, one in judged.items():
         number = muting.get(at)
-        if number is None or number.before == 1.0:
-            missed, note = False, "muting it was not measured"
+        if number is None:
+            missed, note = False, "what muting it does to the copy was not measured"
         else:
             missed = number.always
             note = f"muting it takes the loss on the copy from {number.before:.2f} to {number.after:.2f} nats"

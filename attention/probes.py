@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -101,6 +101,24 @@ def copy_scores(model: LoadedModel, probe: RepeatedCopy) -> dict[str, formulas.F
             each = [formulas.detector_score(weights[:, text], ideal[text], measure) for text in range(len(probe.ids))]
             found[f"{name}_{measure}"] = np.mean(each, axis=0)
     return found
+
+
+def detect_heads(
+    traced: AttentionTrace,
+    pattern: formulas.Pattern,
+    measure: Literal["mul", "abs"] = "mul",
+    *,
+    exclude_first: bool = False,
+    exclude_current: bool = False,
+) -> formulas.Floats:
+    """How well each head of a trace matches an ideal map, as TransformerLens's detector scores it: (layer, head).
+
+    See ``formulas.detector_score``; numbers compare with that library's for the same tokens.
+    """
+    ideal = formulas.detection_pattern(pattern, [token.id for token in traced.tokens])
+    return formulas.detector_score(
+        traced.weights, ideal, measure, exclude_first=exclude_first, exclude_current=exclude_current
+    )
 
 
 def plain_traces(model: LoadedModel, kind: str = "previous_word", half: str | None = None) -> list[AttentionTrace]:

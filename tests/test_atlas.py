@@ -28,7 +28,7 @@ from attention.muting import copy_losses
 from attention.patterns import sentences
 from attention.probes import repeated_copy
 from attention.sharing import MuteHeads
-from attention.trials import TRIALS, Case, Evidence, best_rule, chance_of, hits, judge
+from attention.trials import TRIALS, Case, Evidence, best_rule, chance_of, hits, judge, places_table
 from tests.tiny_models import tiny
 
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
@@ -317,6 +317,25 @@ class TestPlantedHeads:
                 tried += 1
         assert tried >= 18 * 10
 
+    def test_nor_does_a_head_that_knows_where_things_usually_stand(
+        self, rows: dict[tuple[str, int], np.ndarray]
+    ) -> None:
+        """The strongest head without words: for each place it looks where the target most often was."""
+        for trial in TRIALS:
+            if trial.kind != "dependencies" and trial.id not in ("object_verb", "verb_object"):
+                continue
+            look_at = places_table(trial.cases("select", causal=False))
+            planted = {}
+            for at, maps in rows.items():
+                own = maps.copy()
+                for query in range(maps.shape[-1]):
+                    if 0 <= look_at(query) < maps.shape[-1]:
+                        own[1, 0, query, look_at(query)] = 2.0
+                planted[at] = own
+            one = judge(trial, planted, causal=False)[1, 0]
+            assert not one.passed, trial.id
+            assert one.value <= one.baseline + 1e-12
+
     def test_a_planted_reader_does_get_one(self, rows: dict[tuple[str, int], np.ndarray]) -> None:
         planted = {at: maps.copy() for at, maps in rows.items()}
         for index, item in enumerate(sentences()["dependencies"]):
@@ -340,6 +359,12 @@ class TestRules:
 
         assert best_rule([case(3, 1), case(5, 3), case(4, 3)]).value == pytest.approx(2 / 3)
         assert best_rule([case(3, 1), case(5, 1), case(8, 1)]).name == "always word number 2 of the sentence"
+        table = best_rule(
+            [case(3, 1), case(5, 1), case(6, 2), case(7, 3)], [case(3, 1), case(6, 2), case(5, 1), case(7, 3)]
+        )
+        assert (table.value, table.name[:20]) == (1.0, "the likeliest place ")
+        learned = places_table([case(3, 1), case(3, 2), case(3, 2), case(8, 7), case(9, 8)])
+        assert (learned(3), learned(8), learned(5)) == (2, 7, 4)
         nearer = best_rule([case(3, 2, 0), case(9, 4, 1), case(6, 3, 2), case(7, 1, 5)])
         assert (nearer.value, nearer.name) == (0.75, "always the nearer noun")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from attention import LoadedModel, UserError, head_scores, trace
 from attention import formulas as f
 from attention.importance import value_lengths
-from attention.probes import copy_scores, repeated_copy
+from attention.probes import copy_scores, detect_heads, repeated_copy
 from tests.tiny_models import SENTENCE, tiny, tiny_pair
 
 # The hand case: a causal map of four tokens.
@@ -153,6 +153,16 @@ class TestMiniLM:
         resting = scores["sink"].values > 0.6
         assert resting.sum() >= 5
         assert (scores["sink_by_length"].values[resting] < scores["sink"].values[resting]).mean() > 0.9
+
+
+def test_a_trace_is_scored_as_the_library_would_score_its_maps() -> None:
+    traced = trace(tiny("gpt2"), "the cat saw the cat")
+    ids = [token.id for token in traced.tokens]
+    found = detect_heads(traced, "duplicate", exclude_current=True)
+    for layer, head in np.ndindex(found.shape):
+        maps = traced.weights[layer, head]
+        total = sum(maps[i, j] for i in range(5) for j in range(5) if i != j)
+        assert found[layer, head] == pytest.approx((maps[3, ids.index(ids[3])] + maps[4, ids.index(ids[4])]) / total)
 
 
 class TestAnyArchitecture:
