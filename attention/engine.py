@@ -6,10 +6,14 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from attention.atlas import HeadAtlas, ScoresRequest
 from attention.atlas_build import atlas_of
+from attention.jobs import Job, Jobs
+from attention.ladder import LadderPoint, SweepRequest, ladder_sweep, shipped_points
+from attention.ladder_view import LadderView, ViewRequest, ladder_view
 from attention.links import HeadLink, find_link, heads_for_link
 from attention.model_facts import list_models
 from attention.models import LoadedModel, load_model
@@ -31,6 +35,7 @@ from attention.tracing import AttentionTrace, Check, TraceRequest, trace
 log = logging.getLogger("headscope")
 ATLAS_BYTES = 32 * 2**20
 OUTCOME_BYTES = 64 * 2**20
+VIEW_BYTES = 32 * 2**20
 
 
 class Engine:
@@ -46,6 +51,9 @@ class Engine:
         self._verified = SingleFlight(2**20, lambda _: 1024)
         self._atlases = SingleFlight(ATLAS_BYTES, lambda atlas: atlas.nbytes)
         self._outcomes = SingleFlight(OUTCOME_BYTES, lambda found: found.nbytes)
+        self._views = SingleFlight(VIEW_BYTES, lambda view: view.nbytes)
+        self._sweeps = SingleFlight(2**20, lambda points: 1024 * len(points))
+        self._jobs = Jobs()
 
     def models(self) -> tuple[str, ...]:
         """Ids that can be asked for."""
@@ -102,6 +110,43 @@ class Engine:
         return self._outcomes.get(
             full.key, lambda: copy_effect(loaded, full.heads, full.how, start=full.start, seed=full.seed)
         )
+
+    def sweep(self, request: SweepRequest) -> tuple[LadderPoint, ...]:
+        """Quality on each rung: as shipped where it was measured ahead, else measured now.
+
+        Raises UserError as ``ladder_sweep``.
+        """
+        return self._sweep(request, lambda _: None)
+
+    def sweep_job(self, request: SweepRequest) -> AbstractContextManager[Job]:
+        """``sweep`` in a thread of its own; equal requests share it, and it stops when the last one leaves."""
+        return self._jobs.watch(request.key, lambda say: self._sweep(request, say))
+
+    def _sweep(self, request: SweepRequest, say: Callable[[float], None]) -> tuple[LadderPoint, ...]:
+        loaded = load_model(request.model)
+        known = shipped_points(loaded.id, loaded.revision, request.rungs)
+        if known is not None:
+            return known
+        full = replace(request, revision=loaded.revision)
+        points: tuple[LadderPoint, ...] = self._sweeps.get(full.key, lambda: ladder_sweep(loaded, full.rungs, say=say))
+        return points
+
+    def ladder_view(self, request: ViewRequest) -> LadderView:
+        """One text on every rung. Raises UserError as ``attention.ladder_view.ladder_view``."""
+        return self._view(request, lambda _: None)
+
+    def view_job(self, request: ViewRequest) -> AbstractContextManager[Job]:
+        """``ladder_view`` in a thread of its own, with its progress."""
+        return self._jobs.watch(request.key, lambda say: self._view(request, say))
+
+    def _view(self, request: ViewRequest, say: Callable[[float], None]) -> LadderView:
+        loaded = load_model(request.model)
+        full = replace(request, revision=loaded.revision)
+        view: LadderView = self._views.get(
+            full.key,
+            lambda: ladder_view(loaded, full.text, full.layer, full.head, start=full.start, say=say),
+        )
+        return view
 
 
 def _traced(loaded: LoadedModel, request: TraceRequest) -> AttentionTrace:

@@ -27,7 +27,7 @@ from attention.models import LoadedModel, load_model
 from attention.patterns import sentences
 from attention.sharing import LatentKV, ShareKV, as_what_ifs, bytes_per_token, numbers_cached
 from attention.texts import bundled_text, evaluation_texts
-from attention.tracing import what_if_recorder
+from attention.tracing import named_values, what_if_recorder
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 PIECE = 512
@@ -76,6 +76,21 @@ class LadderPoint:
         raise UserError(
             f"Nothing was measured on {text!r}.", f"Texts: {', '.join(q.text for q in self.quality)}.", "Choose one."
         )
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """Everything a sweep depends on. ``key`` is the only thing any cache may use."""
+
+    model: str
+    rungs: tuple[Rung, ...]
+    revision: str = ""
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON with class names, and the texts' hashes."""
+        hashes = [text.sha256 for text in (*evaluation_texts(), bundled_text("calibration"))]
+        return json.dumps([named_values(self), hashes], sort_keys=True, separators=(",", ":"))
 
 
 def rungs_of(layout: HeadLayout) -> tuple[Rung, ...]:
@@ -240,6 +255,14 @@ def shipped_sweep(model_id: str) -> tuple[LadderPoint, ...]:
     return tuple(point_from(fact) for fact in json.loads(file.read_text(encoding="utf-8"))["points"])
 
 
+def shipped_points(model_id: str, revision: str, rungs: Sequence[Rung]) -> tuple[LadderPoint, ...] | None:
+    """The points of these rungs as shipped, or None when one of them was not measured on these weights."""
+    points = {point.what_if: point for point in shipped_sweep(model_id)}
+    if not points or sweep_facts(model_id)["revision"] != revision or any(rung not in points for rung in rungs):
+        return None
+    return tuple(points[rung] for rung in rungs)
+
+
 @cache
 def sweep_facts(model_id: str) -> dict[str, Any]:
     """How the shipped sweep was made: command, revision, hashes of code and texts, versions."""
@@ -259,14 +282,18 @@ def rung_name(rung: Rung) -> str:
 
 def to_fact(point: LadderPoint) -> dict[str, Any]:
     """A point as plain JSON-able values."""
-    rung = None if point.what_if is None else {"class": type(point.what_if).__name__} | asdict(point.what_if)
     return {
-        "what_if": rung,
+        "what_if": to_fact_rung(point.what_if),
         "badge": point.badge,
         "numbers": point.numbers,
         "bytes_per_token": point.bytes_per_token,
         "quality": [asdict(one) for one in point.quality],
     }
+
+
+def to_fact_rung(rung: Rung) -> dict[str, Any] | None:
+    """A what-if with its class name, as JSON-able values."""
+    return None if rung is None else {"class": type(rung).__name__} | asdict(rung)
 
 
 def point_from(fact: dict[str, Any]) -> LadderPoint:

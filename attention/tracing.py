@@ -45,7 +45,7 @@ class TraceRequest:
     @property
     def key(self) -> str:
         """Canonical JSON with class names, so that two different what-ifs never collide."""
-        return json.dumps(_named(self), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return json.dumps(named_values(self), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -461,11 +461,12 @@ def _frozen(array: torch.Tensor) -> np.ndarray:
     return result
 
 
-def _named(value: Any) -> Any:
+def named_values(value: Any) -> Any:
+    """Dataclasses as JSON-able values with their class names, so that two of equal fields are told apart."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {"class": type(value).__name__} | {f.name: _named(getattr(value, f.name)) for f in fields(value)}
+        return {"class": type(value).__name__} | {f.name: named_values(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple | list):
-        return [_named(item) for item in value]
+        return [named_values(item) for item in value]
     return value
 
 

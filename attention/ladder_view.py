@@ -1,0 +1,247 @@
+"""One text on every rung of the ladder: what a head looks at, what comes next, what the sentence resembles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from attention import kernel
+from attention.errors import UserError
+from attention.healed import healed_settings
+from attention.ladder import Rung, embeddings, rung_from, rung_name, rungs_of, to_fact_rung
+from attention.models import LoadedModel, load_model
+from attention.sharing import LatentKV, ShareKV, as_what_ifs, numbers_cached
+from attention.tracing import AttentionTrace, named_values, trace, what_if_recorder
+
+# Longer texts have maps too fine to compare by eye, and one trace a rung.
+MOST_TOKENS = 48
+N_WRITTEN = 8
+COMPARED_WITH = (
+    "A cat is sleeping on the sofa.",
+    "The kittens wanted their dinner.",
+    "The train to the coast was late.",
+    "She paid for the coffee with a card.",
+)
+
+
+@dataclass(frozen=True)
+class ViewRequest:
+    """Everything a view depends on. ``key`` is the only thing any cache may use."""
+
+    model: str
+    text: str
+    layer: int
+    head: int
+    start: str | None = None
+    revision: str = ""
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON with class names."""
+        return json.dumps(named_values(self), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Written:
+    """One token written on, and the probability it had."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class RungView:
+    """One rung on one text. ``weights`` (query, key) float32 of the chosen head.
+
+    Decoders: ``next_tokens``, the likeliest with probabilities, and ``written``, the text continued greedily.
+    Encoders: ``cosine`` to the sentence's own embedding on the unchanged model, and ``similar``, the cosine to each
+    sentence of ``COMPARED_WITH``.
+    """
+
+    rung: Rung
+    name: str
+    numbers: int
+    weights: np.ndarray
+    next_tokens: tuple[tuple[str, float], ...] = ()
+    written: tuple[Written, ...] = ()
+    cosine: float | None = None
+    similar: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class LadderView:
+    """Every rung of one text and head; the first is the model as shipped. NumPy only, picklable."""
+
+    request: ViewRequest
+    labels: tuple[str, ...]
+    kind: str
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+    causal: bool
+    rungs: tuple[RungView, ...]
+    compared_with: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the maps."""
+        return sum(one.weights.nbytes for one in self.rungs)
+
+
+def viewed_rungs(loaded: LoadedModel) -> tuple[Rung, ...]:
+    """The rungs a text is shown on: as shipped, heads averaged and aligned, healed ones, whitened latents."""
+    plain = [
+        rung
+        for rung in rungs_of(loaded.layout)
+        if rung is None
+        or (isinstance(rung, ShareKV) and rung.how in ("mean", "aligned") and rung.groups == "adjacent")
+        or (isinstance(rung, LatentKV) and rung.whiten and rung.split is None)
+    ]
+    return (*plain, *healed_settings(loaded.id))
+
+
+def ladder_view(
+    model: LoadedModel | str,
+    text: str,
+    layer: int,
+    head: int,
+    *,
+    start: str | None = None,
+    say: Callable[[float], None] | None = None,
+) -> LadderView:
+    """Trace a text under every viewed rung. ``say`` hears the share done; an exception it raises stops the work.
+
+    Raises UserError for a text of more than 48 tokens, and for what a trace cannot take.
+    """
+    loaded = load_model(model) if isinstance(model, str) else model
+    rungs = viewed_rungs(loaded)
+    first = trace(loaded, text, start=start)
+    _check(loaded, first, layer, head)
+    found = []
+    for index, rung in enumerate(rungs):
+        traced = first if rung is None else trace(loaded, text, start=start, what_if=rung)
+        found.append(_on_rung(loaded, first, traced, rung, layer, head))
+        if say:
+            say((index + 1) / len(rungs))
+    layout = loaded.layout
+    return LadderView(
+        ViewRequest(loaded.id, first.text, layer, head, start, loaded.revision),
+        tuple(token.label for token in first.tokens),
+        loaded.kind,
+        loaded.n_layers,
+        layout.n_heads,
+        layout.n_kv_heads,
+        layout.d_head,
+        first.causal,
+        tuple(found),
+        COMPARED_WITH if loaded.kind == "encoder" else (),
+    )
+
+
+def continued(loaded: LoadedModel, ids: tuple[int, ...], rung: Rung, n_tokens: int = N_WRITTEN) -> tuple[Written, ...]:
+    """The likeliest continuation, token by token, under a rung. Every step reads the whole text again."""
+    written: list[Written] = []
+    so_far = list(ids)
+    stop = {loaded.tokenizer.eos_token_id}
+    for _ in range(n_tokens):
+        recorder = what_if_recorder(loaded, as_what_ifs(rung))
+        with kernel.forward_slot, torch.inference_mode(), kernel.recording(recorder):
+            logits = loaded.model(input_ids=torch.tensor([so_far]), use_cache=False, logits_to_keep=1).logits[0, -1]
+        chosen = int(logits.argmax())
+        if chosen in stop:
+            break
+        so_far.append(chosen)
+        written.append(Written(loaded.tokenizer.decode([chosen]), float(logits.float().softmax(-1)[chosen])))
+    return tuple(written)
+
+
+def _on_rung(
+    loaded: LoadedModel, first: AttentionTrace, traced: AttentionTrace, rung: Rung, layer: int, head: int
+) -> RungView:
+    weights = traced.weights[layer, head].copy()
+    weights.setflags(write=False)
+    name, numbers = rung_name(rung), numbers_cached(loaded.layout, rung)
+    if loaded.kind == "decoder":
+        ids = tuple(token.id for token in traced.tokens)
+        return RungView(rung, name, numbers, weights, traced.outputs.next_tokens[:5], continued(loaded, ids, rung))
+    assert traced.outputs.embedding is not None
+    assert first.outputs.embedding is not None
+    others = embeddings(loaded, COMPARED_WITH, rung) @ traced.outputs.embedding
+    cosine = float(traced.outputs.embedding @ first.outputs.embedding)
+    return RungView(rung, name, numbers, weights, cosine=cosine, similar=tuple(others.tolist()))
+
+
+def _check(loaded: LoadedModel, first: AttentionTrace, layer: int, head: int) -> None:
+    if len(first.tokens) > MOST_TOKENS:
+        raise UserError(
+            f"The text has {len(first.tokens)} tokens.",
+            f"On the ladder a text may have {MOST_TOKENS}: it is traced once for every rung.",
+            "Shorten it, or look at it on the Heads page.",
+        )
+    if not (0 <= layer < loaded.n_layers and 0 <= head < loaded.layout.n_heads):
+        raise UserError(
+            f"There is no layer {layer}, head {head}.",
+            f"Layers are numbered 0 to {loaded.n_layers - 1}, heads 0 to {loaded.layout.n_heads - 1}.",
+            "Choose one of these.",
+        )
+
+
+def view_to_fact(view: LadderView) -> dict[str, Any]:
+    """A view as plain JSON-able values, maps rounded to four places."""
+    return {
+        "request": {"model": view.request.model, "text": view.request.text, "layer": view.request.layer}
+        | {"head": view.request.head, "start": view.request.start, "revision": view.request.revision},
+        "labels": list(view.labels),
+        "kind": view.kind,
+        "n_layers": view.n_layers,
+        "n_heads": view.n_heads,
+        "n_kv_heads": view.n_kv_heads,
+        "d_head": view.d_head,
+        "causal": view.causal,
+        "compared_with": list(view.compared_with),
+        "rungs": [
+            {
+                "what_if": to_fact_rung(one.rung),
+                "numbers": one.numbers,
+                "weights": np.round(one.weights.astype(float), 4).tolist(),
+                "next_tokens": [list(pair) for pair in one.next_tokens],
+                "written": [[step.token, step.probability] for step in one.written],
+                "cosine": one.cosine,
+                "similar": list(one.similar),
+            }
+            for one in view.rungs
+        ],
+    }
+
+
+def view_from_fact(fact: dict[str, Any]) -> LadderView:
+    """The reverse of ``view_to_fact``."""
+    rungs = []
+    for one in fact["rungs"]:
+        rung = rung_from(one["what_if"])
+        rungs.append(
+            RungView(
+                rung,
+                rung_name(rung),
+                one["numbers"],
+                np.array(one["weights"], dtype=np.float32),
+                tuple((token, p) for token, p in one["next_tokens"]),
+                tuple(Written(token, p) for token, p in one["written"]),
+                one["cosine"],
+                tuple(one["similar"]),
+            )
+        )
+    plain = {key: fact[key] for key in ("kind", "n_layers", "n_heads", "n_kv_heads", "d_head", "causal")}
+    return LadderView(
+        request=ViewRequest(**fact["request"]),
+        labels=tuple(fact["labels"]),
+        rungs=tuple(rungs),
+        compared_with=tuple(fact["compared_with"]),
+        **plain,
+    )
