@@ -12,8 +12,8 @@ from dataclasses import replace
 from attention.atlas import HeadAtlas, ScoresRequest
 from attention.atlas_build import atlas_of
 from attention.jobs import Job, Jobs
-from attention.ladder import LadderPoint, SweepRequest, ladder_sweep, shipped_points
-from attention.ladder_view import LadderView, ViewRequest, ladder_view
+from attention.ladder import ladder_sweep
+from attention.ladder_view import ladder_view
 from attention.links import HeadLink, find_link, heads_for_link
 from attention.model_facts import list_models
 from attention.models import LoadedModel, load_model
@@ -28,6 +28,8 @@ from attention.muting import (
     outcome,
 )
 from attention.probes import offset_profile
+from attention.rung_views import LadderView, ViewRequest
+from attention.rungs import LadderPoint, SweepRequest, shipped_points
 from attention.settings import settings
 from attention.single_flight import SingleFlight
 from attention.tracing import AttentionTrace, Check, TraceRequest, trace

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal
 
 from attention.errors import UserError
 from attention.layout import HeadLayout, divisors
@@ -143,6 +143,15 @@ def bytes_per_token(layout: HeadLayout, n_layers: int, what_if: WhatIf | None = 
     changed = len(what_if.layers) if layers is None else layers  # type: ignore[union-attr, arg-type]
     numbers = changed * numbers_cached(layout, what_if) + (n_layers - changed) * numbers_cached(layout)
     return numbers * bytes_per_number
+
+
+def named_values(value: Any) -> Any:
+    """Dataclasses as JSON-able values with their class names, so that two of equal fields are told apart."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"class": type(value).__name__} | {f.name: named_values(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple | list):
+        return [named_values(item) for item in value]
+    return value
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,12 +14,12 @@ import torch
 
 from attention import kernel
 from attention.errors import UserError
-from attention.kv_plans import kv_plan
 from attention.layout import HeadLayout
 from attention.model_facts import ModelCard
 from attention.models import LoadedModel, load_model, positions_before_text
+from attention.plans import kv_plan
 from attention.settings import settings
-from attention.sharing import MuteHeads, WhatIf, as_what_ifs
+from attention.sharing import MuteHeads, WhatIf, as_what_ifs, named_values
 from attention.tokens import Encoded, Token, clean_text, encode
 
 KEEPABLE = ("q", "k", "v")
@@ -459,15 +459,6 @@ def _frozen(array: torch.Tensor) -> np.ndarray:
         result = result.copy()
     result.setflags(write=False)
     return result
-
-
-def named_values(value: Any) -> Any:
-    """Dataclasses as JSON-able values with their class names, so that two of equal fields are told apart."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"class": type(value).__name__} | {f.name: named_values(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple | list):
-        return [named_values(item) for item in value]
-    return value
 
 
 def facts_of(card: ModelCard) -> dict[str, Any]:

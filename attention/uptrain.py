@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attention import kernel, kv_plans
+from attention import kernel, plans
 from attention.errors import UserError
 from attention.healed import HEALED, delta_name
 from attention.models import LoadedModel, load_model
@@ -63,8 +63,8 @@ class Progress:
 def start_point(loaded: LoadedModel, what_if: ShareKV | LatentKV) -> dict[int, kernel.Rebuild]:
     """The untrained conversion as rebuilds: aligned and pooled heads, or the calibrated latent."""
     if isinstance(what_if, LatentKV):
-        return dict(kv_plans.kv_plan(loaded, (replace(what_if, healed=False),)).rebuilds)
-    return {layer: kv_plans.pooled_rebuild(loaded, what_if, layer) for layer in range(loaded.n_layers)}
+        return dict(plans.kv_plan(loaded, (replace(what_if, healed=False),)).rebuilds)
+    return {layer: plans.pooled_rebuild(loaded, what_if, layer) for layer in range(loaded.n_layers)}
 
 
 def heal(loaded: LoadedModel, recipe: Recipe, checkpoint: Path | None = None) -> Iterator[tuple[int, float]]:
