@@ -105,17 +105,26 @@ class Example:
 
 @dataclass(frozen=True)
 class MuteNumber:
-    """What muting this head alone (zeros in its place) does, as a mean over ``n`` texts.
+    """What muting this head alone (zeros in its place) does, as a mean over ``n`` held-out texts.
 
-    Decoders: loss on the second copy of random tokens, in nats; ``always`` is True when it rose in every text.
-    Encoders: cosine similarity of a sentence's embedding with its own unmuted one, 1 before. ``None`` for a head
-    that was not muted.
+    Decoders: loss on the second copy of random tokens, in nats. Encoders: cosine similarity of a sentence's embedding
+    with its own unmuted one, 1 before. ``error`` is the standard error of the mean change.
     """
 
     before: float
     after: float
     n: int
-    always: bool
+    error: float
+
+    @property
+    def change(self) -> float:
+        """After minus before."""
+        return self.after - self.before
+
+    @property
+    def raises(self) -> bool:
+        """Whether the figure rose by more than two standard errors."""
+        return self.change > 2 * self.error
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,8 @@ class AtlasRow:
     """One head. ``label`` is a job's id or "unclear"; ``evidence`` holds the jobs it passed, the best first: the one
     furthest above the best single distance.
 
-    A head without a label shows the job it came closest to, with ``passed`` False.
+    A head without a job, resting or unclear, shows last the one it came closest to, with ``passed`` False. ``muting``
+    is None for a head that was not muted.
     """
 
     layer: int

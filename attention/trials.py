@@ -40,12 +40,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Trial:
-    """A job to try every head on: ``cases`` are found in sentences of one list."""
+    """A job to try every head on: ``cases`` are found in sentences of one list.
+
+    ``noted``, a trial of the same list, finds the cases the note on the evidence counts; None: the trial's own.
+    """
 
     id: str
     title: str
     kind: str
     find: Callable[[dict[str, Any]], Sequence[tuple[int, frozenset[int], int | None]]]
+    noted: Trial | None = None
 
     def cases(self, half: Half, causal: bool) -> list[Case]:
         """The cases of one half. A causal model is asked only where a right word stands before the query."""
@@ -134,10 +138,10 @@ def _pronoun(*pronouns: str) -> Callable[[dict[str, Any]], list[tuple[int, froze
     return find
 
 
-# In the order in which a head with several jobs is named: the rarer finding first.
+_EVERY_PRONOUN = Trial("agreement", "Who is meant (he, she, it, they)", "agreement", _pronoun())
 TRIALS: tuple[Trial, ...] = (
-    Trial("agreement", "Who is meant (he, she, it, they)", "agreement", _pronoun()),
-    Trial("agreement_person", "Who is meant (he or she only)", "agreement", _pronoun("he", "she")),
+    _EVERY_PRONOUN,
+    Trial("agreement_person", "Who is meant (he or she only)", "agreement", _pronoun("he", "she"), _EVERY_PRONOUN),
     Trial("object_verb", "Object → its verb", "object_verb", _between("object", "verb")),
     Trial("verb_object", "Verb → its object", "object_verb", _between("verb", "object")),
     Trial("nsubj_up", "Subject → its verb", "dependencies", _up("nsubj")),
@@ -244,6 +248,8 @@ def judge(trial: Trial, rows: WordRows, causal: bool) -> Judgement:
         "held_out": best_rule(cases["held_out"], learned_from=cases["select"]),
     }
     right = {half: hits(found, rows) for half, found in cases.items()}
+    noted = (trial.noted or trial).cases("held_out", causal)
+    noted_right = hits(noted, rows)
     n, by_offset = len(cases["held_out"]), best_offset(cases["held_out"])
     forward = {at for at in np.ndindex(*shape) if beats(float(right["select"][at].mean()), rules["select"].value)}
     for at in np.ndindex(*shape):
@@ -263,7 +269,7 @@ def judge(trial: Trial, rows: WordRows, causal: bool) -> Judgement:
             chance=chance,
             passed=at in forward and n >= LEAST_CASES and chance <= CHANCE and beats(value, rules["held_out"].value),
             offset_baseline=by_offset.value,
-            note=_by_pronoun(cases["held_out"], right["held_out"][at]),
+            note=_by_pronoun(noted, noted_right[at]),
         )
     return judged
 

@@ -23,7 +23,7 @@ from attention.atlas import (
     shipped_atlas,
     to_json,
 )
-from attention.atlas_build import build_atlas, named_by, strongest_cells
+from attention.atlas_build import build_atlas, mute_number, named_by, strongest_cells
 from attention.muting import copy_losses
 from attention.patterns import sentences
 from attention.probes import repeated_copy
@@ -90,8 +90,8 @@ class TestLabels:
             if row.label == UNCLEAR:
                 continue
             assert (row.label, row.title) == (named.job, named.title)
-            for one in row.evidence:
-                assert one.passed
+            assert row.label == "rest" or all(one.passed for one in row.evidence)
+            for one in (one for one in row.evidence if one.passed):
                 assert min(one.n, one.select_n) >= 20
                 assert one.value >= max(0.5, one.baseline + 0.1 - 1e-5)
                 assert one.select_value >= max(0.5, one.select_baseline + 0.1 - 1e-5)
@@ -101,15 +101,15 @@ class TestLabels:
                     assert one.chance is not None
                     assert one.chance <= 0.05
 
-    def test_an_induction_label_needs_a_loss_that_rises_in_every_text(self, atlases: dict[str, HeadAtlas]) -> None:
+    def test_an_induction_label_needs_a_head_that_is_missed(self, atlases: dict[str, HeadAtlas]) -> None:
         labelled = [
             row for row in atlases[SMOLLM].rows if "induction" in {one.job for one in row.evidence if one.passed}
         ]
-        assert set(FIVE) <= {(row.layer, row.head) for row in labelled}
+        assert {*FIVE} - {(17, 4)} <= {(row.layer, row.head) for row in labelled}
         for row in labelled:
             assert row.muting is not None
-            assert row.muting.always
-            assert row.muting.after > row.muting.before
+            assert row.muting.n == 16
+            assert row.muting.after - row.muting.before > 2 * row.muting.error > 0
         assert not any(row.label == "induction" for row in atlases[MINILM].rows)
 
     @pytest.mark.parametrize("name", [MINILM, SMOLLM])
@@ -145,11 +145,14 @@ class TestKnownHeads:
     def test_a_tempting_wrong_label_is_not_given(self, atlases: dict[str, HeadAtlas]) -> None:
         """L2H4 finds the earlier person for he and she, not the thing for it: no label, and its card says why."""
         row = atlases[MINILM].row(2, 4)
-        assert row.label == UNCLEAR
-        closest = row.evidence[0]
-        assert closest.job == "agreement_person"
+        assert row.label == "rest"
+        closest = row.evidence[-1]
+        assert (closest.job, closest.passed) == ("agreement_person", False)
+        assert closest.n == 24
         assert closest.value > closest.baseline
-        assert re.fullmatch(r"he \d+ of 12, she \d+ of 12", closest.note)
+        counts = dict(re.findall(r"(\w+) (\d+) of 12", closest.note))
+        assert list(counts) == ["he", "she", "it", "they"]
+        assert int(counts["it"]) <= 6 < min(int(counts["he"]), int(counts["she"]))
 
     def test_prepositions_and_meaning_give_no_head_away(self, atlases: dict[str, HeadAtlas]) -> None:
         results = {trial.id: trial for trial in atlases[MINILM].trials}
@@ -165,7 +168,7 @@ class TestKnownHeads:
 
     def test_smollm_has_positional_copying_and_resting_heads(self, atlases: dict[str, HeadAtlas]) -> None:
         label = {(row.layer, row.head): row.label for row in atlases[SMOLLM].rows}
-        assert {label[at] for at in FIVE} == {"induction"}
+        assert {label[at] for at in FIVE if at != (17, 4)} == {"induction"}
         assert {label[at] for at in ((8, 0), (14, 3))} == {"duplicate"}
         assert {label[at] for at in ((16, 0), (11, 1))} == {"previous"}
         assert [atlases[SMOLLM].row(*at).kv_head for at in FIVE] == [1, 1, 1, 2, 2]
@@ -177,7 +180,9 @@ class TestKnownHeads:
         assert (five.before, five.after) == (pytest.approx(1.9, abs=0.1), pytest.approx(10.5, abs=0.3))
         assert groups["the median of 12 draws of 5 others"].after <= 3
         assert groups["the strongest previous-token head"].heads == ((16, 0),)
-        assert groups["the strongest previous-token head"].after == pytest.approx(8.2, abs=0.4)
+        assert groups["the strongest previous-token head"].after == pytest.approx(8.0, abs=0.2)
+        alone = groups["the strongest previous-token head, with a start token"]
+        assert (alone.heads, alone.after) == (((16, 0),), pytest.approx(8.4, abs=0.2))
         begun = groups["the 5 strongest induction heads, with a start token"]
         assert (begun.how, begun.start) == ("mean", "<|im_start|>")
         assert (begun.before, begun.after) == (pytest.approx(2.3, abs=0.1), pytest.approx(9.3, abs=0.3))
@@ -384,10 +389,18 @@ class TestRules:
 
         names = [one.job for one in named_by([one("rest", 1.0), one("agreement", 0.8), one("agreement_person", 0.99)])]
         assert names == ["agreement"]
-        assert named_by([one("rest", 0.9), one("pobj_up", 0.99, passed=False)])[0].job == "rest"
+        resting = named_by([one("rest", 0.9), one("pobj_up", 0.99, passed=False), one("nsubj_up", 0.8, passed=False)])
+        assert [found.job for found in resting] == ["rest", "pobj_up"]
         assert named_by([one("a", 0.8), one("b", 0.7, offset=0.1)])[0].job == "b"
         closest = named_by([one("a", 0.6, passed=False), one("b", 0.7, passed=False)])
         assert [found.job for found in closest] == ["b"]
+
+    def test_the_error_is_that_of_paired_differences(self) -> None:
+        number = mute_number(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.1, 2.3, 3.1, 4.3]))
+        assert (number.before, number.after, number.n) == (2.5, pytest.approx(2.7), 4)
+        assert number.error == pytest.approx(math.sqrt(0.04 / 3) / 2)
+        assert number.raises == (number.change > 2 * number.error)
+        assert not mute_number(np.array([1.0, 2.0]), np.array([2.0, 1.5])).raises
 
     def test_strongest_cells(self) -> None:
         cells = strongest_cells(np.array([[0.1, 0.9], [0.3, 0.7]]), 2)
