@@ -108,13 +108,15 @@ class MuteNumber:
     """What muting this head alone (zeros in its place) does, as a mean over ``n`` held-out texts.
 
     Decoders: loss on the second copy of random tokens, in nats. Encoders: cosine similarity of a sentence's embedding
-    with its own unmuted one, 1 before. ``error`` is the standard error of the mean change.
+    with its own unmuted one, 1 before. ``error`` is the standard error of the mean change; ``always`` is True when the
+    figure moved the harmful way (loss up, similarity down) in every single text.
     """
 
     before: float
     after: float
     n: int
     error: float
+    always: bool
 
     @property
     def change(self) -> float:

@@ -243,11 +243,12 @@ def _copy_loss(model: LoadedModel, doubtful: set[tuple[int, int]]) -> Callable[[
     return measure
 
 
-def mute_number(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]) -> MuteNumber:
-    """The mean figures of paired texts and the standard error of their difference."""
+def mute_number(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]], harm: int = 1) -> MuteNumber:
+    """The mean figures of paired texts and the standard error of their difference; ``harm`` is the bad direction."""
     change = after - before
     error = float(change.std(ddof=1) / np.sqrt(len(change)))
-    return MuteNumber(float(before.mean()), float(after.mean()), len(change), error)
+    always = bool((change * harm > 0).all())
+    return MuteNumber(float(before.mean()), float(after.mean()), len(change), error, always)
 
 
 def _embedding_shift(model: LoadedModel) -> Callable[[tuple[int, int]], MuteNumber]:
@@ -256,7 +257,7 @@ def _embedding_shift(model: LoadedModel) -> Callable[[tuple[int, int]], MuteNumb
 
     def measure(at: tuple[int, int]) -> MuteNumber:
         same = (before * _embeddings(model, texts, (at,))).sum(axis=-1)
-        return mute_number(np.ones(len(texts)), same)
+        return mute_number(np.ones(len(texts)), same, harm=-1)
 
     return measure
 

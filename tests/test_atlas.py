@@ -400,7 +400,10 @@ class TestRules:
         assert (number.before, number.after, number.n) == (2.5, pytest.approx(2.7), 4)
         assert number.error == pytest.approx(math.sqrt(0.04 / 3) / 2)
         assert number.raises == (number.change > 2 * number.error)
-        assert not mute_number(np.array([1.0, 2.0]), np.array([2.0, 1.5])).raises
+        assert number.always
+        mixed = mute_number(np.array([1.0, 2.0]), np.array([2.0, 1.5]))
+        assert (mixed.raises, mixed.always) == (False, False)
+        assert mute_number(np.array([1.0, 1.0]), np.array([0.9, 0.8]), harm=-1).always
 
     def test_strongest_cells(self) -> None:
         cells = strongest_cells(np.array([[0.1, 0.9], [0.3, 0.7]]), 2)
