@@ -1,7 +1,12 @@
-"""One text on every rung of the ladder: what a head looks at, what comes next, what the sentence resembles."""
+"""One text on every rung of the ladder: what a head looks at, what comes next, what the sentence resembles.
+
+``python -m attention.ladder_view`` writes assets/first_ladder_<model>.json, what the page opens on without a model.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 
 import torch
@@ -11,14 +16,19 @@ from attention.errors import UserError
 from attention.healed import healed_settings
 from attention.ladder import embeddings
 from attention.models import LoadedModel, load_model
-from attention.rung_views import LadderView, RungView, ViewRequest, Written
-from attention.rungs import Rung, rung_name, rungs_of
+from attention.rung_views import LadderView, RungView, ViewRequest, Written, view_to_fact
+from attention.rungs import ASSETS, Rung, rung_name, rungs_of
 from attention.sharing import LatentKV, ShareKV, as_what_ifs, numbers_cached
 from attention.tracing import AttentionTrace, trace, what_if_recorder
 
 # Longer texts have maps too fine to compare by eye, and one trace a rung.
 MOST_TOKENS = 48
 N_WRITTEN = 8
+# What the page opens on: text, layer, head. Read without a start token, as the texts that quality is measured on.
+FIRST_VIEWS = {
+    "all-MiniLM-L6-v2": ("Alice fed the cats because they were hungry.", 1, 3),
+    "SmolLM2-135M-Instruct": ("The capital of Germany is", 16, 0),
+}
 COMPARED_WITH = (
     "A cat is sleeping on the sofa.",
     "The kittens wanted their dinner.",
@@ -123,3 +133,16 @@ def _check(loaded: LoadedModel, first: AttentionTrace, layer: int, head: int) ->
             f"Layers are numbered 0 to {loaded.n_layers - 1}, heads 0 to {loaded.layout.n_heads - 1}.",
             "Choose one of these.",
         )
+
+
+def main(arguments: list[str]) -> None:
+    """Write the first view of the models named, or of all that have one."""
+    for model_id in arguments or list(FIRST_VIEWS):
+        view = ladder_view(model_id, *FIRST_VIEWS[model_id])
+        file = ASSETS / f"first_ladder_{model_id}.json"
+        file.write_text(json.dumps(view_to_fact(view), ensure_ascii=True) + "\n", encoding="utf-8")
+        sys.stderr.write(f"{file.relative_to(ASSETS.parent)} written\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
