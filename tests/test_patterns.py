@@ -128,6 +128,17 @@ class TestWordNumbers:
                 if f"{name}_word" in item:
                     assert words[place] == item[f"{name}_word"], (text, name, words)
 
+    @pytest.mark.parametrize("model", ["minilm", "smollm"])
+    def test_grammar_arcs_hit_their_words_too(self, model: str, request: pytest.FixtureRequest) -> None:
+        loaded: LoadedModel = request.getfixturevalue(model)
+        for item in SENTENCES["dependencies"]:
+            tokens = encode(loaded.tokenizer, item["text"]).tokens
+            groups = [group for group in words_of(tokens) if not tokens[group[0]].special]
+            words = [item["text"][tokens[group[0]].start : tokens[group[-1]].end].strip() for group in groups]
+            for arc in item["arcs"]:
+                for end in ("dependent", "head"):
+                    assert words[arc[end]] == arc[f"{end}_word"], (item["text"], words)
+
 
 class TestAnotherPath:
     """One job again through transformers' own eager attention, merging words by hand."""
