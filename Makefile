@@ -17,7 +17,7 @@ PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-c
 export HF_HUB_DISABLE_PROGRESS_BARS = 1
 export TQDM_DISABLE = 1
 
-.PHONY: app test shots bench atlas clean setup prepare dev
+.PHONY: app test shots bench atlas ladder clean setup prepare dev
 .NOTPARALLEL:
 
 app: STEPS = 4
@@ -51,6 +51,10 @@ atlas: STEPS = 4
 atlas: setup prepare
 	@$(PY) -m attention.atlas
 
+ladder: STEPS = 4
+ladder: setup prepare
+	@$(PY) -m attention.ladder
+
 clean:
 	rm -rf $(VENV) shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -60,7 +64,7 @@ dev: $(VENV)/.dev
 # Converted weights live outside .venv: the stamp holds the folder they went to, so that another one is noticed.
 prepare: setup
 	@if [ ! -d "$(CACHE)/v1/models" ] || [ "`cat $(VENV)/.prepared 2>/dev/null`" != "$(CACHE)" ]; then \
-	  echo "4/$(STEPS) Converting the models' weights (once; about half a minute)…"; \
+	  echo "4/$(STEPS) Converting the models' weights (once; about a minute)…"; \
 	  $(PY) -m attention.models prepare && echo "$(CACHE)" > $(VENV)/.prepared; fi
 
 $(VENV)/.made:

@@ -62,6 +62,12 @@ def moments_of(loaded: LoadedModel, say: Callable[[float], None] | None = None) 
     return _kept.get(_key(loaded, bundled_text("calibration")), lambda: _from_disk_or_measured(loaded, say))
 
 
+def is_measured(loaded: LoadedModel) -> bool:
+    """Whether the moments of this model lie on disk."""
+    text = bundled_text("calibration")
+    return _read(_folder(loaded, text), text) is not None
+
+
 def require_projections(loaded: LoadedModel) -> None:
     """Raise UserError unless K and V come from projections of their own."""
     if not loaded.kv_projections:
@@ -111,9 +117,13 @@ def _key(loaded: LoadedModel, text: BundledText) -> str:
     return hashlib.sha256(f"{SCHEMA} {loaded.revision} {text.sha256} {N_TOKENS}".encode()).hexdigest()[:12]
 
 
+def _folder(loaded: LoadedModel, text: BundledText) -> Path:
+    return settings().cache_dir / "v1" / "bases" / _key(loaded, text)
+
+
 def _from_disk_or_measured(loaded: LoadedModel, say: Callable[[float], None] | None) -> Moments:
     text = bundled_text("calibration")
-    folder = settings().cache_dir / "v1" / "bases" / _key(loaded, text)
+    folder = _folder(loaded, text)
     kept = _read(folder, text)
     if kept is not None:
         return kept

@@ -427,12 +427,17 @@ def _layout(config: Any, shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[i
 
 
 def prepare(say: Callable[[str], None] = print) -> None:
-    """Load every bundled model once, converting what needs converting, with a line for each long step."""
+    """Load every bundled model once, converting and measuring what needs it, with a line for each long step."""
+    from attention.calibration import is_measured, moments_of
+
     for bundled in BUNDLED:
         file = package_file(bundled)
         if file.suffix == ".gguf" and not weights_cache.is_converted(file):
             say(f"Converting {bundled.id} to float32 safetensors (once, about 20 seconds)…")
         loaded = load_model(bundled.id)
+        if not is_measured(loaded):
+            say(f"Measuring the keys and values of {bundled.id} on the calibration text (once, about 20 seconds)…")
+            moments_of(loaded)
         say(f"{bundled.id}: {loaded.n_layers} layers × {loaded.layout.n_heads} heads, {loaded.layout.rung}, ready.")
 
 

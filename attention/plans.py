@@ -67,19 +67,28 @@ def _latent(loaded: LoadedModel, what_if: LatentKV, layer: int, moments: Moments
     """down = U^T [W_K; W_V], up = U: the projection of [k; v] on its strongest directions. Biases stay outside it."""
     weight, bias = projection_of(loaded, layer)
     k_width = loaded.kv_projections[layer][0].out_features
-    energy = (weight @ weight.T).double().numpy() if moments is None else moments.energy[layer]
-    up = torch.from_numpy(latent_basis(energy, k_width, what_if)).to(weight.dtype)
+    if what_if.split is None:
+        parts = [(slice(None), what_if.rank)]
+    else:
+        parts = [(slice(None, k_width), what_if.split[0]), (slice(k_width, None), what_if.split[1])]
+    up = torch.zeros(len(weight), what_if.rank)
+    first = 0
+    for rows, rank in parts:
+        up[rows, first : first + rank] = _directions(loaded, layer, rows, moments)[:, :rank]
+        first += rank
     return kernel.Rebuild(down=up.T @ weight, up=up, up_bias=bias, k_width=k_width)
 
 
-def latent_basis(energy: np.ndarray, k_width: int, what_if: LatentKV) -> np.ndarray:
-    """Orthonormal columns (G*D + G*V, rank) on which [k; v] is projected: joint, or of K and of V apart."""
-    if what_if.split is None:
-        return alignment.principal_basis(energy, what_if.rank)
-    rank_k, rank_v = what_if.split
-    basis = np.zeros((len(energy), what_if.rank))
-    basis[:k_width, :rank_k] = alignment.principal_basis(energy[:k_width, :k_width], rank_k)
-    basis[k_width:, rank_k:] = alignment.principal_basis(energy[k_width:, k_width:], rank_v)
+def _directions(loaded: LoadedModel, layer: int, rows: slice, moments: Moments | None) -> torch.Tensor:
+    """Every direction of some rows of [k; v], the one with the most energy first: found once for all ranks."""
+
+    def found() -> torch.Tensor:
+        weight = projection_of(loaded, layer)[0][rows]
+        energy = (weight @ weight.T).double().numpy() if moments is None else moments.energy[layer][rows, rows]
+        return torch.from_numpy(alignment.principal_basis(energy, len(energy))).float()
+
+    of = "weights" if moments is None else moments.text_sha256
+    basis: torch.Tensor = _bases.get(f"{loaded.id} {loaded.revision} {layer} {rows} {of}", found)
     return basis
 
 
@@ -255,4 +264,5 @@ def _nbytes(plan: kernel.KVPlan) -> int:
 
 # The tensors of one plan are shared by every request that asks for the same what-if.
 _kept = SingleFlight(192 * 2**20, _nbytes)
+_bases = SingleFlight(128 * 2**20, lambda basis: basis.nbytes)
 _turning = SingleFlight(4096, len)

@@ -119,16 +119,17 @@ def _schedule(step: int, steps: int) -> float:
 
 
 def _batches(loaded: LoadedModel, recipe: Recipe) -> Iterator[dict[str, torch.Tensor]]:
-    """Batches of the training text without end, in an order fixed by the seed."""
+    """Batches of the training text without end, in an order fixed by the seed, pieces of like length together."""
     pieces = training_pieces(loaded)
     generator = np.random.default_rng(recipe.seed)
     size = BATCH[loaded.kind]
     while True:
         order = generator.permutation(len(pieces))
-        for at in range(0, len(order) - size + 1, size):
-            chosen = [pieces[i] for i in order[at : at + size]]
-            longest = max(map(len, chosen))
-            ids = torch.zeros(size, longest, dtype=torch.long)
+        chunks = [order[at : at + 8 * size] for at in range(0, len(order), 8 * size)]
+        alike = np.concatenate([sorted(chunk, key=lambda index: len(pieces[index])) for chunk in chunks])
+        for at in generator.permutation(len(alike) // size) * size:
+            chosen = [pieces[index] for index in alike[at : at + size]]
+            ids = torch.zeros(size, max(map(len, chosen)), dtype=torch.long)
             attend = torch.zeros_like(ids)
             for row, piece in enumerate(chosen):
                 ids[row, : len(piece)] = torch.tensor(piece)
