@@ -122,7 +122,7 @@ def change_bars(changes: Sequence[Change], unit: str, theme: str, *, quoted: boo
     least = min(0.0, float(min(before.min(), after.min()))) * 1.15
     figure.update_xaxes(
         title={"text": unit, "font": small}, range=[least, max(0.05, float(max(before.max(), after.max()))) * 1.18],
-        tickfont=small, fixedrange=True, zeroline=least < 0, tickformat=".0%" if quoted else ".1f",
+        tickfont=small, fixedrange=True, zeroline=least < 0, tickformat=".0%" if quoted else ".2f",
     )  # fmt: skip
     figure.update_yaxes(
         tickmode="array", tickvals=places, ticktext=[escaped(_short(label)) for label in labels],

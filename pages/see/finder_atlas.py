@@ -52,17 +52,20 @@ COLUMNS = (
 def look_up(model_id: str, is_open: bool) -> None:
     """The head's two boxes and the filters, drawn also while the tab is closed; the atlas only when it is open."""
     model = default_engine().model(model_id)
+    atlas = atlas_at_hand(model)
     place = st.container()
-    layer, head = _head_boxes(model)
-    filters = _filters(model, atlas_at_hand(model))
-    if not is_open:
+    if is_open and atlas is None:
+        with place:
+            try:
+                atlas = measured(model)
+            except UserError as error:
+                show_error(error)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="f-filters"):
+        layer, head = _head_boxes(model)
+        filters = _filters(model, atlas)
+    if not is_open or atlas is None:
         return
     with place:
-        try:
-            atlas = measured(model)
-        except UserError as error:
-            show_error(error)
-            return
         _headline(atlas)
     rows = [row for row in atlas.rows if _passes(row, filters)]
     left, right = st.columns([1, 1.45], gap="large")
@@ -86,36 +89,33 @@ def look_up(model_id: str, is_open: bool) -> None:
 def _head_boxes(model: LoadedModel) -> Head:
     first = head_in_view(model)
     found = []
-    with st.container(horizontal=True, vertical_alignment="bottom", key="f-which"):
-        for label, key, many, usual in (
-            ("Layer", "f_layer", model.n_layers, first[0]),
-            ("Head", "f_head", model.layout.n_heads, first[1]),
-        ):
-            if st.session_state.get(key, 0) >= many:
-                st.session_state[key] = usual
-            found.append(st.selectbox(label, range(many), index=usual, key=key, width=FEW, **BOUND))
+    for label, key, many, usual in (
+        ("Layer", "f_layer", model.n_layers, first[0]),
+        ("Head", "f_head", model.layout.n_heads, first[1]),
+    ):
+        if st.session_state.get(key, 0) >= many:
+            st.session_state[key] = usual
+        found.append(st.selectbox(label, range(many), index=usual, key=key, width=FEW, **BOUND))
     return int(found[0]), int(found[1])
 
 
 def _filters(model: LoadedModel, atlas: HeadAtlas | None) -> dict[str, Sequence[str]]:
     """What to show: labels, one layer, one K/V group. Everything until something is chosen."""
     chosen: dict[str, Sequence[str]] = {}
-    with st.container(horizontal=True, vertical_alignment="bottom", key="f-filters"):
-        if atlas is not None:
-            titles = {row.label: row.title for row in atlas.rows}
-            chosen["label"] = st.multiselect(
-                "Labels shown", [titles[label] for label in atlas.labels], key="f_labels", placeholder="All labels",
-                help="Heads with other labels stay in the grid without colour.", **BOUND,
-            )  # fmt: skip
-        layers = (ALL, *map(str, range(model.n_layers)))
-        groups = (ALL, *map(str, range(model.layout.n_kv_heads)))
-        boxes = [("Layer shown", "f_only_layer", layers)]
-        if model.layout.q_per_kv > 1:
-            boxes.append(("K/V head shown", "f_only_kv", groups))
-        for label, key, options in boxes:
-            if st.session_state.get(key, ALL) not in options:
-                st.session_state[key] = ALL
-            chosen[key] = (st.selectbox(label, options, key=key, width=FEW, **BOUND),)
+    if atlas is not None:
+        titles = {row.label: row.title for row in atlas.rows}
+        chosen["label"] = st.multiselect(
+            "Labels shown", [titles[label] for label in atlas.labels], key="f_labels", placeholder="All labels",
+            help="Heads with other labels stay in the grid without colour.", **BOUND,
+        )  # fmt: skip
+    boxes = [("Layer shown", "f_only_layer", model.n_layers)]
+    if model.layout.q_per_kv > 1:
+        boxes.append(("K/V head shown", "f_only_kv", model.layout.n_kv_heads))
+    for label, key, many in boxes:
+        options = (ALL, *map(str, range(many)))
+        if st.session_state.get(key, ALL) not in options:
+            st.session_state[key] = ALL
+        chosen[key] = (st.selectbox(label, options, key=key, width=FEW, **BOUND),)
     return chosen
 
 
@@ -128,12 +128,15 @@ def _passes(row: AtlasRow, filters: dict[str, Sequence[str]]) -> bool:
 
 
 def _headline(atlas: HeadAtlas) -> None:
-    counts = atlas.labels
-    unclear, every = counts.get(UNCLEAR, 0), len(atlas.rows)
-    answer(f"<b>{every - unclear} of {every} heads</b> have a label that holds up; {unclear} stay unclear")
+    counts, every = atlas.labels, len(atlas.rows)
+    unclear, resting = counts.get(UNCLEAR, 0), counts.get("rest", 0)
+    answer(
+        f"<b>{every - unclear - resting} of {every} heads</b> have a job that holds up; {resting} only rest on a first "
+        f"or special token; {unclear} stay unclear"
+    )
     said(
         "A label needs ten points above the best rule without words, on sentences not used to find the head. "
-        "Most heads have no single job, and that is a result too."
+        "Unclear is a result too."
     )
 
 
@@ -218,7 +221,7 @@ def _pruning(atlas: HeadAtlas) -> None:
         picture = pruning_chart(curve, theme())
         st.plotly_chart(picture.figure, key="f-pruning", alt=picture.alt, config={"displayModeBar": False})
         small(
-            f"How well the model can {curve.measure}, on {curve.n_texts} held-out sentences ({written_by()}). The "
-            "least important heads go first, weighed anew at every step on the other half (after Michel et al. 2019, arXiv "
-            "1905.10650, section 4). Random order: a mean of three."
+            f"How well the model can {curve.measure}, on {curve.n_texts} held-out sentences ({written_by()}). "
+            "The least important heads go first, weighed anew at every step on the other half (after Michel et al. "
+            "2019, arXiv 1905.10650, section 4). Random order: a mean of three."
         )

@@ -38,7 +38,7 @@ def card(atlas: HeadAtlas, layer: int, head: int) -> None:
     _examples(row)
     _muting(atlas, row)
     with st.container(horizontal=True, vertical_alignment="center"):
-        open_head(f"Open {short_name(layer, head)} in Heads", layer, head, key="f-open-card")
+        open_head(layer, head)
         with st.popover("All scores", type="tertiary", icon=":material/calculate:"):
             _scores(atlas, row)
 

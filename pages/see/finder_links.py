@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from attention.atlas import AtlasRow
 from attention.engine import default_engine
 from attention.errors import UserError
 from attention.links import HeadLink, OffsetProfile, Word, word_weights, words_in
@@ -38,6 +39,7 @@ from pages.shared.head_grid import head_grid
 from pages.shared.open_head import open_head
 
 SHOWN = 5
+CARD_WIDTH = 155  # pixels: two beside each other on a phone
 # More words than this would fill the screen with buttons: two boxes that can be typed into instead.
 MOST_BUTTONS = 40
 RANKS = ("weight", "weight beyond distance")
@@ -60,16 +62,18 @@ def find(choice: Choice, is_open: bool) -> None:
     model = engine.model(choice.model)
     profile = offset_profile(model)
     labels = word_labels(words)
-    query, key = _pick(traced, labels, profile)
-    rank = st.segmented_control(
-        "Rank heads by",
-        RANKS,
-        default=RANKS[0],
-        required=True,
-        key="f_rank",
-        help="Beyond distance: the weight minus what the same head gives any word at this distance, on average.",
-        **BOUND,
-    )
+    looking, looked_at, ranking = st.columns([1, 1, 0.55], gap="medium")
+    query, key = _pick(traced, labels, profile, looking, looked_at)
+    with ranking:
+        rank = st.segmented_control(
+            "Rank heads by",
+            RANKS,
+            default=RANKS[0],
+            required=True,
+            key="f_rank",
+            help="Beyond distance: the weight minus what the same head gives any word at this distance, on average.",
+            **BOUND,
+        )
     if is_open:
         _show(traced, model, labels, (query, key), rank == RANKS[1], profile)
 
@@ -94,7 +98,13 @@ def word_labels(words: tuple[Word, ...]) -> list[str]:
     return labels
 
 
-def _pick(traced: AttentionTrace, labels: list[str], profile: OffsetProfile) -> tuple[int, int]:
+def _pick(
+    traced: AttentionTrace,
+    labels: list[str],
+    profile: OffsetProfile,
+    looking: st.delta_generator.DeltaGenerator,
+    looked_at: st.delta_generator.DeltaGenerator,
+) -> tuple[int, int]:
     """The two words, by number. Words that cannot be chosen together are not offered."""
     state = st.session_state
     now = (traced.model.id, traced.text)
@@ -108,10 +118,12 @@ def _pick(traced: AttentionTrace, labels: list[str], profile: OffsetProfile) -> 
     queries = labels[1:] if traced.causal else labels
     preset = first_question(traced.model.id, traced.text)
     usual = preset.query if preset and preset.query in queries else _telling(queries)
-    query = labels.index(_words("Which word looks? (query)", "f_query", queries, usual))
+    with looking:
+        query = labels.index(_words("Which word looks? (query)", "f_query", queries, usual))
     keys = labels[:query] if traced.causal else labels[:query] + labels[query + 1 :]
     usual = preset.key if preset and labels[query] == preset.query else labels[_best_key(traced, query, profile)]
-    return query, labels.index(_words("At which word? (key)", "f_key", keys, usual))
+    with looked_at:
+        return query, labels.index(_words("At which word? (key)", "f_key", keys, usual))
 
 
 def _words(label: str, key: str, options: list[str], usual: str) -> str:
@@ -121,7 +133,7 @@ def _words(label: str, key: str, options: list[str], usual: str) -> str:
     common: dict[str, Any] = {"key": key, "format_func": plain, **BOUND}
     if len(options) > MOST_BUTTONS:
         return st.selectbox(label, options, index=options.index(usual), **common)
-    return st.pills(label, options, default=usual, required=True, **common)
+    return st.pills(label, options, default=usual, required=True, wrap=True, **common)
 
 
 def _telling(labels: list[str]) -> str:
@@ -170,14 +182,14 @@ def _show(
             theme(),
         )
         head_grid(grid, key="f-link-grid", on_pick=choose)
-        open_head(f"Open {short_name(*chosen)} in Heads", *chosen, key="f-open-chosen", query=_token(traced, query))
+        open_head(*chosen, query=_token(traced, query))
     with right:
         _first_five(traced, first, labels, link)
-    small(
-        f"Weights are between whole words: added over the key's pieces, averaged over the query's (Clark et al. 2019, "
-        f"arXiv 1906.04341, section 4.1). Distance alone: the head's own mean at {_far(distance)}, over {n:,} pairs of "
-        f"words in our plain sentences ({written_by()})."
-    )
+        small(
+            "Weights are between whole words: added over the key's pieces, averaged over the query's (Clark et al. "
+            f"2019, arXiv 1906.04341, section 4.1). Distance alone: the head's own mean at {_far(distance)}, over "
+            f"{n:,} pairs of words in our plain sentences ({written_by()})."
+        )
 
 
 def _headline(first: HeadLink, query: str, key: str, distance: int, n: int) -> None:
@@ -204,28 +216,36 @@ def _far(distance: int) -> str:
 
 
 def _first_five(traced: AttentionTrace, first: list[HeadLink], labels: list[str], link: tuple[int, int]) -> None:
-    query, key = link
     found = atlas_at_hand(default_engine().model(traced.model.id))
-    columns = st.columns(len(first), gap="small")
-    for place, (one, column) in enumerate(zip(first, columns, strict=True), 1):
-        with column:
-            name = f"<b>{place}. {short_name(one.layer, one.head)}</b>"
-            shared = f" · KV {one.kv_head}" if traced.layout.q_per_kv > 1 else ""
-            st.html(f'<p class="hs-f-lines">{name}{shared}<br><b>{percent(one.weight)}</b></p>')
-            rows = word_rows(traced, one.layer, one.head)
-            head = (one.layer, one.head)
-            picture = link_map(rows, labels, query, key, head, theme(), traced.causal)
-            config = {"displayModeBar": False}
-            st.plotly_chart(picture.figure, key=f"f-map-{place}", alt=picture.alt, config=config)
-            row = found.row(one.layer, one.head) if found else None
-            trap = '<br><span class="hs-f-trap">Mostly distance</span>' if is_trap(one) else ""
-            label = f"<br>{html.escape(row.title)}" if row else ""
-            st.html(
-                f'<p class="hs-f-lines">distance alone {percent(one.positional)}<br>'
-                f"place {one.rank} of {len(labels)} in its row{trap}{label}</p>"
-            )
-            name = f"Open {short_name(one.layer, one.head)} in Heads"
-            open_head(name, one.layer, one.head, key=f"f-open-{place}", query=_token(traced, query))
+    with st.container(horizontal=True, key="f-five"):
+        for place, one in enumerate(first, 1):
+            with st.container(width=CARD_WIDTH, gap="small", key=f"f-card-{place}"):
+                row = found.row(one.layer, one.head) if found else None
+                _one_of_five(traced, place, one, labels, link, row)
+
+
+def _one_of_five(
+    traced: AttentionTrace,
+    place: int,
+    one: HeadLink,
+    labels: list[str],
+    link: tuple[int, int],
+    row: AtlasRow | None,
+) -> None:
+    query, key = link
+    name = short_name(one.layer, one.head)
+    st.html(f'<p class="hs-f-lines"><b>{place}. {name}: {percent(one.weight)}</b></p>')
+    rows = word_rows(traced, one.layer, one.head)
+    picture = link_map(rows, labels, query, key, (one.layer, one.head), theme(), traced.causal)
+    st.plotly_chart(picture.figure, key=f"f-map-{place}", alt=picture.alt, config={"displayModeBar": False})
+    shared = f"<br>K/V head {one.kv_head}" if traced.layout.q_per_kv > 1 else ""
+    trap = '<br><span class="hs-f-trap">Mostly distance</span>' if is_trap(one) else ""
+    label = f"<br>{html.escape(row.title)}" if row else ""
+    st.html(
+        f'<p class="hs-f-lines">distance alone {percent(one.positional)}<br>'
+        f"place {one.rank} of {len(labels)} in its row{shared}{trap}{label}</p>"
+    )
+    open_head(one.layer, one.head, query=_token(traced, query))
 
 
 def _token(traced: AttentionTrace, word: int) -> int:

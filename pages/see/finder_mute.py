@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import random
 import re
+from dataclasses import dataclass, replace
+from statistics import median
 
 import streamlit as st
 
@@ -36,7 +38,17 @@ from pages.shared.tables import table
 
 HOWS: dict[str, How] = {"zeros": "zero", "their mean over the text": "mean"}
 NAME = re.compile(r"L(\d+) H(\d+)")
-SEED = 0
+DRAWS = 3
+
+
+@dataclass(frozen=True)
+class Board:
+    """What the board's controls say. ``start`` is the token before the text said twice."""
+
+    muted: tuple[Head, ...]
+    how: How
+    beside: bool
+    start: str | None
 
 
 @st.fragment
@@ -45,24 +57,23 @@ def mute(choice: Choice, is_open: bool) -> None:
     model = default_engine().model(choice.model)
     place = st.container()
     atlas = atlas_at_hand(model)
-    muted, how = _controls(model, atlas, is_open)
+    board = _controls(model, atlas, choice.start, is_open)
     if not is_open:
         return
-    request = MuteRequest(choice.model, choice.text, muted, how, choice.start, _others(model))
+    request = MuteRequest(choice.model, choice.text, board.muted, board.how, choice.start, _others(model))
     left, right = st.columns([1, 1.3], gap="large")
     with left:
-        grid = mute_grid(model.n_layers, model.layout, frozenset(muted), atlas, theme())
+        grid = mute_grid(model.n_layers, model.layout, frozenset(board.muted), atlas, theme())
         head_grid(grid, key="f-mute-grid", on_pick=_toggle)
     try:
         effect = default_engine().muted(request)
         with right:
-            _effect(effect, model, request)
-        headline, line = place.empty(), place.empty()
-        _headline(effect, model, request, headline, line)
+            _bars(effect, model)
+            _measured_before(atlas)
+        with place:
+            _headline(effect, model, request, board)
     except UserError as error:
         show_error(error)
-        return
-    _controls_said(atlas)
 
 
 def heads_of(names: list[str]) -> tuple[Head, ...]:
@@ -75,12 +86,12 @@ def first_muted(model: LoadedModel) -> tuple[Head, ...]:
     """What is silent at first: heads whose loss is worth seeing."""
     if model.id in JOBS:
         named = tuple((job.layer, job.head) for job in JOBS[model.id])
-        return FIVE_INDUCTION if model.kind == "decoder" else named
+        return FIVE_INDUCTION if model.kind == "decoder" else tuple(sorted(named))
     middle = model.n_layers // 2
     return tuple((middle, head) for head in model.layout.query_heads_of(0))
 
 
-def _controls(model: LoadedModel, atlas: HeadAtlas | None, is_open: bool) -> tuple[tuple[Head, ...], How]:
+def _controls(model: LoadedModel, atlas: HeadAtlas | None, start: str | None, is_open: bool) -> Board:
     every = [short_name(layer, head) for layer in range(model.n_layers) for head in range(model.layout.n_heads)]
     usual = [short_name(*head) for head in first_muted(model)]
     state = st.session_state
@@ -103,12 +114,17 @@ def _controls(model: LoadedModel, atlas: HeadAtlas | None, is_open: bool) -> tup
                 "Add a group", list(groups), index=None, key="f-group", placeholder="A label, a K/V group, a layer",
                 on_change=_add, args=(groups,), width=290,
             )  # fmt: skip
-            st.button(
-                "As many at random", key="f-random", on_click=_swap, args=(every, len(muted)), disabled=not muted,
-                help="Mute as many other heads instead, drawn with a fixed seed: is it these heads, or any?",
-            )  # fmt: skip
             st.button("Unmute all", key="f-unmute", on_click=_unmute, disabled=not muted, icon=":material/volume_up:")
-    return muted, HOWS[how]
+        beside = st.toggle(
+            "Beside as many at random", key="f_random",
+            help="Mute as many other heads too, drawn by chance: is it these heads, or any?", **BOUND,
+        )  # fmt: skip
+        begun = start is not None and st.toggle(
+            "Start token before the text said twice", key="f_begun",
+            help=f"The usual test has no start token. With {start} in front, the same heads give other numbers.",
+            **BOUND,
+        )  # fmt: skip
+    return Board(muted, HOWS[how], beside, start if begun else None)
 
 
 def _groups(model: LoadedModel, atlas: HeadAtlas | None) -> dict[str, tuple[Head, ...]]:
@@ -140,11 +156,12 @@ def _toggle(layer: int, head: int) -> None:
     st.session_state["f_mute"] = [short_name(*one) for one in heads_of(left)]
 
 
-def _swap(every: list[str], many: int) -> None:
-    muted = set(st.session_state.get("f_mute", ()))
-    others = [name for name in every if name not in muted]
-    drawn = random.Random(SEED).sample(others, min(many, len(others)))
-    st.session_state["f_mute"] = [short_name(*head) for head in heads_of(drawn)]
+def drawn_instead(model: LoadedModel, muted: tuple[Head, ...]) -> list[tuple[Head, ...]]:
+    """Seeded draws of as many other heads: what muting any heads would do."""
+    every = [(layer, head) for layer in range(model.n_layers) for head in range(model.layout.n_heads)]
+    others = [head for head in every if head not in muted]
+    many = min(len(muted), len(others))
+    return [tuple(sorted(random.Random(seed).sample(others, many))) for seed in range(DRAWS)]
 
 
 def _unmute() -> None:
@@ -161,7 +178,7 @@ def _others(model: LoadedModel) -> tuple[str, ...]:
     return tuple(first.values())
 
 
-def _effect(effect: MutedEffect, model: LoadedModel, request: MuteRequest) -> None:
+def _bars(effect: MutedEffect, model: LoadedModel) -> None:
     config = {"displayModeBar": False}
     if model.kind == "decoder":
         picture = change_bars(effect.next_tokens[:10], "probability of the next token", theme(), quoted=True)
@@ -173,40 +190,53 @@ def _effect(effect: MutedEffect, model: LoadedModel, request: MuteRequest) -> No
     small(f"One sentence of each of our topics ({written_by()}); all are read with the same heads muted.")
 
 
-def _headline(
-    effect: MutedEffect,
-    model: LoadedModel,
-    request: MuteRequest,
-    headline: st.delta_generator.DeltaGenerator,
-    line: st.delta_generator.DeltaGenerator,
-) -> None:
+def _headline(effect: MutedEffect, model: LoadedModel, request: MuteRequest, board: Board) -> None:
     if not request.heads:
-        answer("<b>No head is muted.</b> Press one in the grid and watch what the model loses", headline)
-        said(_again(effect, request), line)
+        answer("<b>No head is muted.</b> Press one in the grid and watch what the model loses")
+        said(_again(effect, request))
         return
-    who = "1 head" if len(request.heads) == 1 else f"{len(request.heads)} heads"
     if model.kind == "encoder":
-        assert effect.similarity is not None
-        answer(
-            f"With <b>{who} muted</b>, your sentence's embedding keeps <b>{effect.similarity:.3f}</b> of 1 "
-            "similarity to itself",
-            headline,
-        )
-        said(_moved(effect), line)
-        return
-    said(_next_word(effect), line)
-    answer(f"With <b>{who} muted</b>, the next word changes as below", headline)
+        _embedding(effect, model, request, board)
+    else:
+        _copy(effect, model, request, board)
+
+
+def _who(heads: tuple[Head, ...]) -> str:
+    return f"With <b>{len(heads)} {'head' if len(heads) == 1 else 'heads'} muted</b>"
+
+
+def _embedding(effect: MutedEffect, model: LoadedModel, request: MuteRequest, board: Board) -> None:
+    assert effect.similarity is not None
+    answer(f"{_who(request.heads)}, your sentence's embedding is <b>{effect.similarity:.3f}</b> similar to itself")
+    said(f"1 is no change. {_moved(effect)}")
+    if board.beside:
+        draws = [replace(request, heads=heads) for heads in drawn_instead(model, request.heads)]
+        found = [default_engine().muted(draw).similarity or 0.0 for draw in draws]
+        said(f"As many other heads at random: <b>{median(found):.3f}</b> (median of {len(found)} seeded draws).")
+
+
+def _copy(effect: MutedEffect, model: LoadedModel, request: MuteRequest, board: Board) -> None:
+    place = st.empty()
+    answer(f"{_who(request.heads)}, the next token changes as below", place)
+    said(_next_word(effect))
+    asked = CopyRequest(model.id, request.heads, request.how, board.start)
     with st.spinner("Measuring the loss on a text said twice…"):
-        copied = default_engine().copied(CopyRequest(model.id, request.heads, request.how, request.start))
+        copied = default_engine().copied(asked)
     answer(
-        f"With <b>{who} muted</b>, the loss on a text said twice goes from <b>{copied.mean_before:.1f}</b> to "
+        f"{_who(request.heads)}, the loss on a text said twice goes from <b>{copied.mean_before:.1f}</b> to "
         f"<b>{copied.mean_after:.1f}</b> nats",
-        headline,
+        place,
     )
+    if board.beside:
+        with st.spinner("The same with other heads, drawn at random…"):
+            draws = [replace(asked, heads=heads) for heads in drawn_instead(model, request.heads)]
+            found = [default_engine().copied(draw).mean_after for draw in draws]
+        said(f"As many other heads at random: <b>{median(found):.1f}</b> nats (median of {len(found)} seeded draws).")
+    begins = f"start token {board.start}" if board.start else "no start token"
     every = "It rises in every one." if copied.raises else "It does not rise in every one."
     small(
-        f"Said twice: {len(copied.before)} texts of 50 random tokens, then the same 50 again (seed 0, "
-        f"{'start token ' + request.start if request.start else 'no start token'}); loss on the second copy. {every}"
+        f"Said twice: {len(copied.before)} texts of 50 random tokens, each followed by the same 50 (seed 0, {begins}). "
+        f"The loss counts the second copy. {every}"
     )
 
 
@@ -238,7 +268,7 @@ def _again(effect: MutedEffect, request: MuteRequest) -> str:
     return f"Run again just now, from nothing kept: {len(again)} numbers, {verdict}. Muting leaves no trace."
 
 
-def _controls_said(atlas: HeadAtlas | None) -> None:
+def _measured_before(atlas: HeadAtlas | None) -> None:
     """What other groups of heads do, as measured with the atlas: the baseline of any muting."""
     if atlas is None or not atlas.groups:
         return

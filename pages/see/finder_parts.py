@@ -43,7 +43,13 @@ ul.hs-f-legend { list-style: none; display: flex; flex-wrap: wrap; gap: 0.25rem 
 .st-key-f_query button[aria-checked="true"] { background: QUERY !important; border-color: QUERY !important; }
 .st-key-f_key button[aria-checked="true"] { background: KEY !important; border-color: KEY !important; }
 .st-key-f_query button[aria-checked="true"] *, .st-key-f_key button[aria-checked="true"] * { color: ON !important; }
+.st-key-f_mute span[title], .st-key-f_mute span[title] ~ *, .st-key-f_labels span[title],
+.st-key-f_labels span[title] ~ * { color: ON !important; }
 .st-key-f-questions { gap: 0.4rem; }
+[class*="st-key-f-card-"] a, .st-key-f-card a { padding-inline: 0; text-decoration: underline; }
+.st-key-f-five { gap: 0.9rem; }
+ul.hs-f-examples { margin: 0 !important; padding-inline-start: 1.1rem !important; font-size: 0.95rem; }
+.hs-f-examples li { margin: 0 0 0.3rem !important; }
 </style>"""
 
 
