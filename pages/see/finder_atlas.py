@@ -140,14 +140,19 @@ def _headline(atlas: HeadAtlas) -> None:
     )
 
 
-def _table(atlas: HeadAtlas, rows: list[AtlasRow]) -> None:
-    """All shown heads as a table that can be sorted, and as a file."""
+def table_of(atlas: HeadAtlas, rows: Sequence[AtlasRow]) -> tuple[tuple[str, ...], list[tuple[str | int | float, ...]]]:
+    """Heads as a table: column names, and one line a head."""
     names = [(name, title) for name, title in COLUMNS if name in atlas.scores.names]
     headers = (
         "layer", "head", "K/V head", "label", "job tried", "held-out", "best rule", "above it", "n", "rule",
         "muted alone: before", "after", *(title for _, title in names),
     )  # fmt: skip
-    lines = [_line(row, [name for name, _ in names]) for row in rows]
+    return headers, [_line(row, [name for name, _ in names]) for row in rows]
+
+
+def _table(atlas: HeadAtlas, rows: Sequence[AtlasRow]) -> None:
+    """All shown heads as a table that can be sorted, and as a file."""
+    headers, lines = table_of(atlas, rows)
     with st.expander(f"All {len(rows)} heads shown, as a table"):
         data = {header: [line[place] for line in lines] for place, header in enumerate(headers)}
         st.dataframe(

@@ -30,7 +30,7 @@ def card(atlas: HeadAtlas, layer: int, head: int) -> None:
     )
     table(
         "Evidence, on sentences not used to find the head",
-        ("job", "held-out", "best rule without words", "n", "first half", "could be luck"),
+        ("job", "held-out", "best rule without words", "n", "first half", "luck"),
         [_evidence(one) for one in row.evidence],
     )
     for note in filter(None, (one.note for one in row.evidence)):
@@ -53,14 +53,16 @@ def _verdict(row: AtlasRow) -> str:
 def _evidence(one: Evidence) -> tuple[str, ...]:
     rule = f"{percent(one.baseline)}, {one.baseline_name}"
     first_half = f"{percent(one.select_value)} (rule {percent(one.select_baseline)}, n {one.select_n})"
-    luck = "–" if one.chance is None else percent(one.chance)
+    luck = "–" if one.chance is None else percent(max(one.chance, 0.001))  # files round to 0, chance is never nil
     return one.title, percent(one.value), rule, str(one.n), first_half, luck
 
 
 def _examples(row: AtlasRow) -> None:
     if not row.examples:
         return
-    small(f"Where it shows most, in held-out sentences ({written_by()}):")
+    works = row.evidence[0].passed and row.label not in MEANS
+    where = "Where it does this most" if works else "Its strongest looks between words"
+    small(f"{where}, in held-out sentences ({written_by()}):")
     lines = "".join(f"<li>{_example(one)}</li>" for one in row.examples)
     st.html(f'<ul class="hs-f-examples">{lines}</ul>')
 

@@ -25,7 +25,7 @@ from pages.see.finder_parts import (
     answer,
     atlas_at_hand,
     choose,
-    head_in_view,
+    picked,
     said,
     short_name,
     small,
@@ -169,7 +169,7 @@ def _show(
     question = question_of(traced.model.id, traced.text, labels[query], labels[key])
     if question:
         small(question.note)
-    chosen = head_in_view(model)
+    chosen = picked(model) or (first[0].layer, first[0].head)
     left, right = st.columns([1, 1.75], gap="large")
     with left:
         grid = link_grid(

@@ -13,7 +13,6 @@ import streamlit as st
 from attention.atlas import HeadAtlas, ScoresRequest, shipped_atlas
 from attention.engine import default_engine
 from attention.errors import UserError
-from attention.model_facts import list_models
 from attention.models import LoadedModel
 from attention.patterns import sentences
 from attention.plots.colours import KEY, QUERY
@@ -21,8 +20,8 @@ from attention.plots.colours import KEY, QUERY
 Head = tuple[int, int]
 BOUND: dict[str, Literal["query-params", "session"]] = {"bind": "query-params", "persist_state": "session"}
 FIVE_INDUCTION = ((17, 3), (17, 4), (17, 5), (18, 6), (18, 7))
-# Heads worth seeing first, by model, in the order of list_models.
-FIRST_HEAD = dict(zip(list_models(), ((1, 3), (17, 4)), strict=False))
+# Heads worth seeing first: who is meant, and the strongest induction head.
+FIRST_HEAD: dict[str, Head] = {"all-MiniLM-L6-v2": (1, 3), "SmolLM2-135M-Instruct": (18, 6)}
 POLL_SECONDS = 0.4
 
 STYLE = """<style>
@@ -104,9 +103,16 @@ def head_in_view(model: LoadedModel) -> Head:
     return found[0], found[1]
 
 
+def picked(model: LoadedModel) -> Head | None:
+    """The head somebody chose, by a press or by a link; None while nobody has."""
+    named = st.session_state.get("f_picked") or "f_layer" in st.query_params or "f_head" in st.query_params
+    return head_in_view(model) if named else None
+
+
 def choose(layer: int, head: int) -> None:
     """Open a head's card (a callback: before its boxes are drawn)."""
     st.session_state["f_layer"], st.session_state["f_head"] = layer, head
+    st.session_state["f_picked"] = True
 
 
 @dataclass
