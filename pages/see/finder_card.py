@@ -18,6 +18,7 @@ from pages.shared.tables import table
 
 # Jobs judged by a mean weight instead of by a share of cases right.
 MEANS = frozenset({"rest", "induction", "duplicate"})
+ROWS = frozenset({"previous", "next", "current"})
 
 
 def card(atlas: HeadAtlas, layer: int, head: int) -> None:
@@ -45,7 +46,7 @@ def card(atlas: HeadAtlas, layer: int, head: int) -> None:
 
 def _verdict(row: AtlasRow) -> str:
     first = row.evidence[0]
-    share = "mean weight" if first.job in MEANS else "of cases right"
+    share = "mean weight" if first.job in MEANS else "of rows" if first.job in ROWS else "of cases right"
     said = f"{percent(first.value)} {share} against {percent(first.baseline)} ({first.baseline_name})."
     return said if first.passed else f"It came closest to “{first.title}”: {said} That is not enough for a label."
 
