@@ -1,0 +1,105 @@
+"""Long runs shared by those who ask for the same, with progress, and stopped when the last one leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from attention.jobs import AbandonedError, Jobs
+
+
+def wait(condition: Callable[[], bool], seconds: float = 5) -> None:
+    end = time.monotonic() + seconds
+    gate = threading.Event()
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        gate.wait(0.005)
+
+
+def test_a_result_and_its_progress() -> None:
+    go = threading.Event()
+
+    def work(say: Callable[[float], None]) -> str:
+        say(0.5)
+        go.wait(5)
+        return "done"
+
+    with Jobs().watch("a", work) as job:
+        wait(lambda: job.share == 0.5)
+        assert not job.done.is_set()
+        go.set()
+        assert job.done.wait(5)
+        assert (job.result, job.error) == ("done", None)
+
+
+def test_equal_requests_share_one_run_and_others_do_not() -> None:
+    jobs, go, begun = Jobs(), threading.Event(), []
+
+    def work(say: Callable[[float], None]) -> int:
+        begun.append(1)
+        go.wait(5)
+        return len(begun)
+
+    with jobs.watch("a", work) as one, jobs.watch("a", work) as two, jobs.watch("b", work) as other:
+        assert one is two
+        assert other is not one
+        wait(lambda: len(begun) == 2)
+        go.set()
+        assert one.done.wait(5)
+        assert other.done.wait(5)
+    assert len(begun) == 2
+
+
+def test_a_run_goes_on_while_one_still_waits_and_stops_with_the_last() -> None:
+    jobs, ended = Jobs(), threading.Event()
+
+    def work(say: Callable[[float], None]) -> None:
+        try:
+            while True:
+                say(0.1)
+                threading.Event().wait(0.002)
+        except AbandonedError:
+            ended.set()
+            raise
+
+    with jobs.watch("a", work) as job:
+        with jobs.watch("a", work):
+            pass
+        assert not ended.wait(0.05)
+        assert not job.left
+    assert ended.wait(1)
+    assert job.done.wait(1)
+    assert isinstance(job.error, AbandonedError)
+
+
+def test_who_comes_back_after_leaving_gets_a_new_run() -> None:
+    jobs, hold = Jobs(), threading.Event()
+    with jobs.watch("a", lambda say: hold.wait(5)) as first:
+        pass
+    with jobs.watch("a", lambda say: "fresh") as second:
+        assert second is not first
+        assert second.done.wait(5)
+        assert second.result == "fresh"
+    hold.set()
+    assert first.done.wait(5)
+
+
+def test_a_fault_is_told_to_everyone_and_not_kept() -> None:
+    jobs, go = Jobs(), threading.Event()
+
+    def fail(say: Callable[[float], None]) -> None:
+        go.wait(5)
+        raise ValueError("broken")
+
+    with jobs.watch("a", fail) as one, jobs.watch("a", fail) as two:
+        go.set()
+        assert one.done.wait(5)
+        for job in (one, two):
+            with pytest.raises(ValueError, match="broken"):
+                raise job.error  # type: ignore[misc]
+    with jobs.watch("a", lambda say: 7) as again:
+        assert again.done.wait(5)
+        assert again.result == 7
