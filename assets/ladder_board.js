@@ -640,7 +640,7 @@ function paintChart(view) {
   dom.chartTitle.textContent = decoder ? `Surprise on ${scene.measure.title}` : `Likeness on ${scene.measure.title}`;
   const phone = dom.root.dataset.size === "phone";
   const width = Math.max(280, chart.parentElement.clientWidth - 24);
-  const height = phone ? 330 : 372;
+  const height = phone ? 330 : 352;
   chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
   chart.setAttribute("width", width);
   chart.setAttribute("height", height);
@@ -716,7 +716,7 @@ function xScale(frame, rungs) {
 
 function yScale(frame, rungs, log) {
   const values = rungs.flatMap((rung) => [rung.quality.value, rung.quality.low, rung.quality.high]);
-  const top = frame.top + 14;
+  const top = frame.top + 26;
   const room = frame.height - frame.bottom - top;
   const turn = log ? Math.log10 : (value) => value;
   let low = log ? Math.log10(Math.min(...values)) - 0.12 : Math.min(...values) - 0.03;
@@ -790,16 +790,29 @@ function labels(view, curves, chosen, place, frame, font) {
   wanted.push({ rung: scene.shipped, strong: false, ink: "text", text: `as shipped: ${readQuality(scene, scene.shipped)}`, minor: false });
   wanted.sort((one, other) => Number(other.strong) - Number(one.strong) || Number(one.minor) - Number(other.minor));
   const points = curves.flatMap((curve) => curve.rungs).map((rung) => place(rung));
-  const taken = points.map(([left, top]) => [left - 6, top - 6, left + 6, top + 6]);
+  const taken = points.map(([left, top]) => [left - 8, top - 8, left + 8, top + 8]);
+  const strokes = curves.filter((curve) => !curve.loose && (curve.main || curve.chosen)).flatMap((curve) => along(curve.rungs.map((rung) => place(rung))));
   const size = view.dom.root.dataset.size === "phone" ? 12.5 : 14;
   return wanted.flatMap((label) => {
     measuring.font = `${label.strong ? 700 : 500} ${size}px ${font}`;
     const long = measuring.measureText(label.text).width;
     const [left, top] = place(label.rung);
-    const spot = freeSpot(left, top, long, size, frame, taken);
+    const spot = freeSpot(left, top, long, size, frame, [...taken, ...strokes]) ?? freeSpot(left, top, long, size, frame, taken);
     if (!spot) return [];
     taken.push(spot.box);
-    return [draw("text", { x: spot.x, y: spot.y, class: `hsl-label${label.strong ? " hsl-strong" : ""}`, fill: `var(--hsl-${label.ink})`, "font-size": size, text: label.text })];
+    return [draw("text", { x: spot.x, y: spot.y, class: `hsl-label${label.strong ? " hsl-strong" : ""}`, style: `fill: var(--hsl-${label.ink}); font-size: ${size}px`, text: label.text })];
+  });
+}
+
+/** Small boxes along a curve, for labels to keep off. */
+function along(points) {
+  return points.slice(1).flatMap(([right, low], at) => {
+    const [left, top] = points[at];
+    const count = Math.max(1, Math.ceil(Math.hypot(right - left, low - top) / 8));
+    return Array.from({ length: count + 1 }, (_, step) => {
+      const [x, y] = [left + ((right - left) * step) / count, top + ((low - top) * step) / count];
+      return [x - 2, y - 2, x + 2, y + 2];
+    });
   });
 }
 
@@ -836,7 +849,8 @@ function paintGroups(view) {
       block.style.left = `${(100 * group) / shared}%`;
       block.style.width = `${100 / shared}%`;
       block.dataset.tint = String(group % 3);
-      block.textContent = head % members === 0 ? (family === "latent" && rung.family === "latent" ? `K${group} V${group}` : shared > 6 ? `KV${group}` : `K V ${group}`) : "";
+      const name = shared > 6 ? `KV${group}` : rung.family === "latent" ? `K${group} V${group}` : `K V ${group}`;
+      block.textContent = head % members === 0 ? name : "";
       block.toggleAttribute("data-over", head % members !== 0);
       block.toggleAttribute("data-rebuilt", rung.family === "latent");
     });
@@ -911,10 +925,11 @@ function nextWords(scene, rung) {
 }
 
 function likeness(scene, rung) {
-  const value = rung.cosine.toFixed(4) === "1.0000" ? "1.0000, identical to 4 digits" : rung.cosine.toFixed(3);
+  const same = rung !== scene.shipped && rung.cosine.toFixed(4) === "1.0000";
+  const value = rung === scene.shipped ? "1" : same ? "1.0000" : rung.cosine.toFixed(3);
   return [
-    el("p", { className: "hsl-sentence" }, ["Likeness to its own original: ", el("b", { text: rung === scene.shipped ? "1" : value })]),
-    el("p", { className: "hsl-note", text: "Likeness of your sentence to others (the mark: as shipped)" }),
+    el("p", { className: "hsl-sentence" }, ["Likeness to its own original: ", el("b", { text: value })]),
+    el("p", { className: "hsl-note", text: same ? "Identical to 4 digits on this text. Likeness to other sentences:" : "Likeness to other sentences (the mark: as shipped):" }),
     el("ul", { className: "hsl-bars hsl-others" }, scene.compared_with.map((sentence, at) =>
       bar(sentence, Math.max(0, rung.similar[at]), rung.similar[at].toFixed(2).replace("-", "−"), Math.max(0, scene.shipped.similar[at])))),
   ];
@@ -942,9 +957,9 @@ function paintMaps(view) {
   const shown = [
     { rung: scene.shipped, title: "As shipped", family: SHIPPED, less: null },
     { rung: share, title: titleOf(scene, share), family: "share", less: null },
-    { rung: share, title: "its difference", family: "share", less: scene.shipped },
+    { rung: share, title: "minus as shipped", family: "share", less: scene.shipped },
     { rung: latent, title: titleOf(scene, latent), family: "latent", less: null },
-    { rung: latent, title: "its difference", family: "latent", less: scene.shipped },
+    { rung: latent, title: "minus as shipped", family: "latent", less: scene.shipped },
   ];
   if (dom.maps.childElementCount !== shown.length) {
     dom.pictures = shown.map((one, at) => {

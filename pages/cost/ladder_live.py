@@ -14,7 +14,13 @@ from pages.cost.ladder_inputs import Asked, first_view, shipped
 from pages.shared.errors import show_error
 
 # The last sentence computed, the last that failed, the one that was stopped; and models whose sweep was asked for.
-KEPT, FAILED, STOPPED, SWEPT, SWEEPING = "ladder_kept", "ladder_failed", "ladder_stopped", "ladder_swept", "ladder_sweep"
+KEPT, FAILED, STOPPED, SWEPT, SWEEPING = (
+    "ladder_kept",
+    "ladder_failed",
+    "ladder_stopped",
+    "ladder_swept",
+    "ladder_sweep",
+)
 PATIENCE = 0.3  # seconds between two looks at a job
 
 
