@@ -16,6 +16,7 @@ const INKS = {
   shipped: "text", "latent healed": "latent-healed",
 };
 const SAME_DIGITS = 4;
+const SHORT = { mean: "averaged", aligned: "aligned", healed: "healed", whitened: "latent", plain: "of the weights" };
 
 /**
  * Draws, or redraws, the board in component.parentElement; returns the clean-up.
@@ -299,7 +300,8 @@ function signed(number) {
 /** A token as one reads it: without its leading space, line breaks visible. */
 function token(text) {
   const shown = text.replaceAll("\n", "⏎").trim();
-  return shown === "" ? "␣" : shown;
+  if (shown === "") return "␣";
+  return /[\p{L}\p{N}⏎]/u.test(shown) ? shown : `“${shown}”`;
 }
 
 function bytesOf(scene, rung) {
@@ -640,7 +642,7 @@ function paintChart(view) {
   dom.chartTitle.textContent = decoder ? `Surprise on ${scene.measure.title}` : `Likeness on ${scene.measure.title}`;
   const phone = dom.root.dataset.size === "phone";
   const width = Math.max(280, chart.parentElement.clientWidth - 24);
-  const height = phone ? 330 : 352;
+  const height = phone ? 340 : 396;
   chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
   chart.setAttribute("width", width);
   chart.setAttribute("height", height);
@@ -653,7 +655,7 @@ function paintChart(view) {
     chart.setAttribute("aria-label", "No quality was measured on this model yet.");
     return;
   }
-  const frame = { left: phone ? 52 : 66, right: 14, top: 26, bottom: 44, width, height };
+  const frame = { left: phone ? 58 : 78, right: 14, top: 26, bottom: 44, width, height };
   const drawn = [scene.shipped, ...curves.flatMap((curve) => curve.rungs)];
   const x = xScale(frame, drawn);
   const y = yScale(frame, drawn, decoder);
@@ -717,13 +719,17 @@ function xScale(frame, rungs) {
 function yScale(frame, rungs, log) {
   const values = rungs.flatMap((rung) => [rung.quality.value, rung.quality.low, rung.quality.high]);
   const top = frame.top + 26;
-  const room = frame.height - frame.bottom - top;
+  const room = frame.height - frame.bottom - top - 20;
   const turn = log ? Math.log10 : (value) => value;
   let low = log ? Math.log10(Math.min(...values)) - 0.12 : Math.min(...values) - 0.03;
   const high = log ? Math.log10(Math.max(...values)) + 0.08 : 1.02;
   if (!log) low = Math.max(-0.3, low);
   const at = (value) => top + (1 - (turn(Math.max(value, log ? 1e-9 : -1)) - low) / (high - low)) * room;
   return { at, ticks: log ? powers(low, high) : steps(low, Math.min(1, high)) };
+}
+
+function readTick(value) {
+  return value >= 1e6 ? `${value / 1e6} million` : value.toLocaleString("en-US");
 }
 
 function powers(low, high) {
@@ -753,7 +759,7 @@ function axes(view, frame, x, y, phone) {
     const top = y.at(value);
     parts.push(
       draw("path", { d: `M${frame.left} ${top}H${frame.width - frame.right}`, class: "hsl-grid" }),
-      draw("text", { x: frame.left - 8, y: top + 4.5, "text-anchor": "end", class: "hsl-tick", text: scene.kind === "decoder" ? value.toLocaleString("en-US") : value.toFixed(2).replace(/0$/u, "") }),
+      draw("text", { x: frame.left - 8, y: top + 4.5, "text-anchor": "end", class: "hsl-tick", text: scene.kind === "decoder" ? readTick(value) : value.toFixed(2).replace(/0$/u, "") }),
     );
   }
   let last = Infinity;
@@ -769,7 +775,7 @@ function axes(view, frame, x, y, phone) {
   parts.push(
     draw("path", { d: `M${frame.left} ${bottom}H${frame.width - frame.right}`, class: "hsl-axis" }),
     draw("text", { x: (frame.left + frame.width - frame.right) / 2, y: frame.height - 6, "text-anchor": "middle", class: "hsl-tick", text: phone ? "numbers cached per token and layer" : "numbers cached per token and layer (log)" }),
-    draw("text", { x: 14, y: (frame.top + bottom) / 2, "text-anchor": "middle", class: "hsl-tick", transform: `rotate(-90 14 ${(frame.top + bottom) / 2})`, text: `${scene.measure.axis}${scene.kind === "decoder" ? ": lower is better" : ": higher is better"}` }),
+    ...(phone ? [] : [draw("text", { x: 14, y: (frame.top + bottom) / 2, "text-anchor": "middle", class: "hsl-tick", transform: `rotate(-90 14 ${(frame.top + bottom) / 2})`, text: `${scene.measure.axis}${scene.kind === "decoder" ? ": lower is better" : ": higher is better"}` })]),
   );
   return parts;
 }
@@ -780,11 +786,12 @@ const measuring = document.createElement("canvas").getContext("2d");
 function labels(view, curves, chosen, place, frame, font) {
   const { scene } = view;
   const here = current(view, view.active).numbers;
+  const phone = view.dom.root.dataset.size === "phone";
   const wanted = [];
   for (const curve of curves) {
     const own = curve.chosen ? chosen.find(({ family, rung }) => family === curve.family && rung.family !== SHIPPED)?.rung : null;
     const rung = own ?? nearest(curve.rungs.filter((one) => one.family !== SHIPPED), here);
-    const name = curve.way === "mean" || curve.way === "aligned" || curve.way === "whitened" ? titleOf(scene, rung).toLowerCase().replace("k/v head", "K/V head") : `${curve.name}, ${rung.numbers}`;
+    const name = phone ? (SHORT[curve.way] ?? curve.name) : curve.way === "mean" || curve.way === "aligned" || curve.way === "whitened" ? titleOf(scene, rung).toLowerCase().replace("k/v head", "K/V head") : `${curve.name}, ${rung.numbers}`;
     wanted.push({ rung, strong: own !== null && own !== undefined, ink: inkOf(curve), text: `${name}: ${readQuality(scene, rung)}`, minor: !curve.main && !curve.chosen });
   }
   wanted.push({ rung: scene.shipped, strong: false, ink: "text", text: `as shipped: ${readQuality(scene, scene.shipped)}`, minor: false });
@@ -792,7 +799,7 @@ function labels(view, curves, chosen, place, frame, font) {
   const points = curves.flatMap((curve) => curve.rungs).map((rung) => place(rung));
   const taken = points.map(([left, top]) => [left - 8, top - 8, left + 8, top + 8]);
   const strokes = curves.filter((curve) => !curve.loose && (curve.main || curve.chosen)).flatMap((curve) => along(curve.rungs.map((rung) => place(rung))));
-  const size = view.dom.root.dataset.size === "phone" ? 12.5 : 14;
+  const size = phone ? 13 : 14;
   return wanted.flatMap((label) => {
     measuring.font = `${label.strong ? 700 : 500} ${size}px ${font}`;
     const long = measuring.measureText(label.text).width;
@@ -822,7 +829,7 @@ function freeSpot(left, top, long, size, frame, taken) {
       const x = left + side;
       const y = top + rise + size * 0.36;
       const box = [x - 3, y - size, x + long + 3, y + size * 0.3];
-      const inside = box[0] > frame.left - 2 && box[2] < frame.width - 2 && box[1] > frame.top && box[3] < frame.height - frame.bottom;
+      const inside = box[0] > frame.left - 2 && box[2] < frame.width - 2 && box[1] > frame.top - 4 && box[3] < frame.height - frame.bottom;
       const free = taken.every((one) => one[2] < box[0] || one[0] > box[2] || one[3] < box[1] || one[1] > box[3]);
       if (inside && free) return { x, y, box };
     }

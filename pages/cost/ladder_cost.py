@@ -12,6 +12,7 @@ from attention.kv_working import readable
 from attention.layout import HeadLayout
 from attention.model_facts import BUNDLED
 from attention.plots.ladder_board import layout_of
+from attention.plots.numbers import percent
 from attention.rung_views import LadderView
 from attention.sharing import LatentKV
 from pages.cost.cache_parts import listed, small, working_popover
@@ -130,7 +131,7 @@ def _check(view: LadderView) -> None:
         ],
     )
     small(
-        f"Text: {default_text(model)} Float64. RoPE with base 10,000 (RoFormer, arXiv 2104.09864). "
+        f"Text: “{default_text(model)}”, in float64. RoPE with base 10,000 (RoFormer, arXiv 2104.09864). "
         "Absorption and decoupled RoPE: DeepSeek-V2, arXiv 2405.04434, section 2.1."
     )
 
@@ -148,7 +149,7 @@ def _verdict(difference: float) -> str:
 
 
 def _share(difference: float) -> str:
-    return f"{difference:.0%}" if difference > 0.005 else f"{difference:.1e}"
+    return percent(difference) if difference > 0.005 else f"{difference:.1e}"
 
 
 def flops(count: int) -> str:

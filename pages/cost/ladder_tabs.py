@@ -17,7 +17,7 @@ from attention.rungs import LadderPoint, rung_name, sweep_facts
 from attention.sharing import ShareKV
 from attention.texts import BundledText, bundled_text, evaluation_texts
 from pages.cost import ladder_cost
-from pages.cost.cache_parts import csv_button, draw, small
+from pages.cost.cache_parts import csv_button, draw, listed, small
 from pages.cost.ladder_inputs import SENTENCES, Asked, text_title
 from pages.see.finder_parts import written_by
 from pages.shared.errors import show_error
@@ -66,8 +66,7 @@ def _published() -> None:
         "Each line is one paper's comparison, against its own MHA model."
     )
     draw(published_chart(published_tables(), _theme()), "l-published", "Scores of trained models")
-    for one in published_tables():
-        small(f"{one.short} ({one.source}): {one.setup}")
+    listed([f"{one.short} ({one.source}): {one.setup}" for one in published_tables()])
 
 
 def _healing(model_id: str) -> None:
