@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from attention.atlas import UNCLEAR, AtlasRow, HeadAtlas
+from attention.atlas import UNCLEAR, AtlasRow, HeadAtlas, PruningCurve
 from attention.engine import default_engine
 from attention.errors import UserError
 from attention.models import LoadedModel
@@ -221,7 +221,8 @@ def _pruning(atlas: HeadAtlas) -> None:
         every = curve.points[-1].n_muted
         said(
             f"<b>{curve.n_free} of {every} heads</b> can be silenced together before the held-out loss rises by more "
-            f"than {percent(curve.tolerance)}."
+            f"than {percent(curve.tolerance)}. Chosen at random, as many take it from {curve.points[0].loss:.2f} to "
+            f"{_at_random(curve):.2f} nats."
         )
         picture = pruning_chart(curve, theme())
         st.plotly_chart(picture.figure, key="f-pruning", alt=picture.alt, config={"displayModeBar": False})
@@ -230,3 +231,8 @@ def _pruning(atlas: HeadAtlas) -> None:
             "The least important heads go first, weighed anew at every step on the other half (after Michel et al. "
             "2019, arXiv 1905.10650, section 4). Random order: a mean of three."
         )
+
+
+def _at_random(curve: PruningCurve) -> float:
+    """The loss with as many heads silent as can go, but drawn at random."""
+    return next(point.random_loss for point in curve.points if point.n_muted == curve.n_free)

@@ -85,14 +85,15 @@ def _muting(atlas: HeadAtlas, row: AtlasRow) -> None:
         small("Muting this head alone was not measured. Try it under Mute heads.")
     elif atlas.model.kind == "encoder":
         small(
-            f"Muted alone (zeros in its place), a sentence's embedding keeps a cosine similarity of {number.after:.4f} "
-            f"to itself; 1 is no change (mean, n = {number.n})."
+            f"Muted alone (zeros in its place), a sentence's embedding keeps {number.after:.4f} ± {number.error:.4f} "
+            f"cosine similarity to itself; 1 is no change (mean ± standard error, n = {number.n})."
         )
     else:
-        rose = " It rose in every text." if number.always else " It did not rise in every text."
+        rose = " It rises in every text." if number.always else " It does not rise in every text."
         small(
-            f"Muted alone (zeros in its place), the loss on a repeated text goes from {number.before:.2f} to "
-            f"{number.after:.2f} nats (mean, n = {number.n} texts of random tokens).{rose}"
+            f"Muted alone (zeros in its place), the loss on a text said twice goes from {number.before:.2f} to "
+            f"{number.after:.2f} nats. The change is {number.change:+.2f} ± {number.error:.2f} (standard error, "
+            f"n = {number.n} texts of random tokens).{rose}"
         )
 
 

@@ -188,7 +188,7 @@ def _show(
         small(
             "Weights are between whole words: added over the key's pieces, averaged over the query's (Clark et al. "
             f"2019, arXiv 1906.04341, section 4.1). Distance alone: the head's own mean at {_far(distance)}, over "
-            f"{n:,} pairs of words in our plain sentences ({written_by()})."
+            f"{n:,} pairs of words in our plain sentences. They are by {written_by()}."
         )
 
 
