@@ -17,7 +17,7 @@ Role = Literal["evaluation", "calibration", "training"]
 
 @dataclass(frozen=True)
 class BundledText:
-    """One text and where it comes from. No passage stands in two of them."""
+    """One text and where it comes from. No passage of an evaluation text stands in another text."""
 
     id: str
     role: Role

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -271,3 +273,26 @@ def test_numbers_and_bytes_would_be_cached_from_the_formula(minilm: LoadedModel)
     assert bytes_per_token(layout, 6) == 6 * 768 * 2
     assert bytes_per_token(layout, 6, ShareKV(1, layers=(0, 5))) == (4 * 768 + 2 * 64) * 2
     assert bytes_per_token(layout, 6, LatentKV(384), bytes_per_number=4) == 6 * 384 * 4
+
+
+def test_what_one_person_asks_never_reaches_another() -> None:
+    """No caches of traces here: every call runs the kernel, and everyone gets what they would get alone, bit by bit."""
+    ours = tiny("llama")
+    asked: list[WhatIf | None] = [None, ShareKV(1), ShareKV(1, "aligned"), ShareKV(1, "random"), LatentKV(11)]
+    alone = [trace(ours, SENTENCE, what_if=what_if) for what_if in asked]
+    ran: list[int] = []
+    forward = kernel.grouped_scores
+
+    def counted(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        ran.append(1)
+        return forward(query, key)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(8) as pool:
+        patch.setattr(kernel, "grouped_scores", counted)
+        together = list(pool.map(lambda what_if: trace(ours, SENTENCE, what_if=what_if), asked * 6))
+    assert len(ran) == 3 * len(asked) * 6
+    for number, found in enumerate(together):
+        np.testing.assert_array_equal(found.weights, alone[number % len(asked)].weights)
+        np.testing.assert_array_equal(found.outputs.hidden, alone[number % len(asked)].outputs.hidden)
+    for one, other in combinations(alone, 2):
+        differs(one, other)
