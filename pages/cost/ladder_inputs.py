@@ -52,8 +52,7 @@ def shipped(model_id: str) -> tuple[LadderPoint, ...]:
 
 def bar(n_layers: int, n_heads: int, texts: tuple[str, ...], model: str) -> Asked:
     """Draw the boxes that depend on the model, and read them."""
-    first = first_view(model)
-    usual = (first.request.layer, first.request.head) if first else (0, 0)
+    usual = _usual_head(model)
     typed = st.session_state.get("l_say", "") or ""
     said = st.text_input(
         "Your own sentence",
@@ -97,7 +96,19 @@ def model_box() -> str:
     asked = st.query_params.get("l_model")
     if "l_model" not in st.session_state and asked in options:
         st.session_state["l_model"] = asked
-    return st.selectbox("Model", options, format_func=title_of, key="l_model", width=MODEL_WIDTH, **BOUND)
+    return st.selectbox(
+        "Model", options, format_func=title_of, key="l_model", width=MODEL_WIDTH, on_change=_other_model, **BOUND
+    )
+
+
+def _other_model() -> None:
+    """Another model has other heads: begin at the one worth seeing first (a callback: before the boxes are drawn)."""
+    st.session_state["l_layer"], st.session_state["l_head"] = _usual_head(st.session_state["l_model"])
+
+
+def _usual_head(model: str) -> tuple[int, int]:
+    first = first_view(model)
+    return (first.request.layer, first.request.head) if first else (0, 0)
 
 
 def default_text(model: str) -> str:
