@@ -14,7 +14,7 @@ from attention.plots.cache_charts import csv_text
 from attention.plots.head_grid import atlas_grid, legend_html
 from attention.plots.head_maps import pruning_chart
 from attention.plots.numbers import percent
-from pages.see.finder_card import card
+from pages.see.finder_card import all_scores, card
 from pages.see.finder_parts import (
     BOUND,
     Head,
@@ -75,6 +75,7 @@ def look_up(model_id: str, is_open: bool) -> None:
         head_grid(grid, key="f-atlas-grid", on_pick=choose)
     with right:
         card(atlas, layer, head)
+    all_scores(atlas, layer, head)
     _table(atlas, rows)
     _tried(atlas)
     _pruning(atlas)
@@ -206,7 +207,10 @@ def _tried(atlas: HeadAtlas) -> None:
             rows,
         )
         for trial_id, sentence in (
-            ("prep_up", "Prepositions: the best head is not clearly above the best rule without words. No label."),
+            (
+                "prep_up",
+                "Prepositions: no head stays clearly above the best rule without words, with luck ruled out. No label.",
+            ),
             ("meaning_only", "Where only the meaning decides who is meant, no head clearly beats chance here."),
         ):
             if any(trial.id == trial_id and not trial.n_passed for trial in atlas.trials):

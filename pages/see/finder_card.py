@@ -34,14 +34,12 @@ def card(atlas: HeadAtlas, layer: int, head: int) -> None:
         ("job", "held-out", "best rule without words", "n", "first half", "luck"),
         [_evidence(one) for one in row.evidence],
     )
-    for note in filter(None, (one.note for one in row.evidence)):
+    # What muting says of an induction head stands below, with its error.
+    for note in (one.note for one in row.evidence if one.note and not (one.job == "induction" and row.muting)):
         small(f"{note[0].upper()}{note[1:]}.")
     _examples(row)
     _muting(atlas, row)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        open_head(layer, head)
-        with st.popover("All scores", type="tertiary", icon=":material/calculate:"):
-            _scores(atlas, row)
+    open_head(layer, head)
 
 
 def _verdict(row: AtlasRow) -> str:
@@ -97,7 +95,9 @@ def _muting(atlas: HeadAtlas, row: AtlasRow) -> None:
         )
 
 
-def _scores(atlas: HeadAtlas, row: AtlasRow) -> None:
+def all_scores(atlas: HeadAtlas, layer: int, head: int) -> None:
+    """Every named score of one head, with formula and source."""
+    row = atlas.row(layer, head)
     rows = [
         (
             score.title,
@@ -110,5 +110,5 @@ def _scores(atlas: HeadAtlas, row: AtlasRow) -> None:
         )
         for score in atlas.scores.scores
     ]
-    name = short_name(row.layer, row.head)
-    table(f"Named scores of {name}", ("score", "value", "unit", "rows", "n texts", "formula", "source"), rows)
+    with st.expander(f"All scores of {short_name(layer, head)}, with formulas and sources"):
+        table("Means over texts", ("score", "value", "unit", "rows", "n texts", "formula", "source"), rows)
