@@ -45,7 +45,7 @@ from attention.probes import (
 from attention.settings import settings
 from attention.sharing import MuteHeads
 from attention.tracing import AttentionTrace, trace
-from attention.trials import TRIALS, Case, Evidence, Judgement, beats, hits, judge
+from attention.trials import LEAST_CASES, LEAST_SHARE, MARGIN, TRIALS, Case, Evidence, Judgement, beats, hits, judge
 
 # The recipe's own seed chooses, the next one judges.
 SEED_OF: dict[Half, int] = {"select": 0, "held_out": 1}
@@ -54,6 +54,7 @@ MISSED_SEEDS = (1, 2, 3, 4)
 PLAIN = "previous_word"
 N_EXAMPLES = 3
 N_CELLS = 3
+LEAST_SHOWN = 0.005
 GROUP = 5
 RANDOM_GROUPS = 12
 OFFSET_TITLES = {"previous": "Previous token", "next": "Next token", "current": "The token itself"}
@@ -363,9 +364,15 @@ def named_by(found: list[Evidence]) -> tuple[Evidence, ...]:
     kept = [one for one in working if SAID_BETTER.get(one.job) not in names]
     if kept:
         return tuple(sorted(kept, key=lambda one: (-one.gain_over_offset, one.job)))
-    missed = [one for one in found if not one.passed and one.job != "rest"]
-    closest = max(missed, key=lambda one: (min(one.gain, one.select_value - one.select_baseline), one.job))
+    missed = [one for one in found if not one.passed and one.job != "rest" and one.n >= LEAST_CASES]
+    closest = min(missed, key=lambda one: (shortfall(one), one.job))
     return (*(one for one in found if one.passed), closest)
+
+
+def shortfall(one: Evidence) -> float:
+    """How far the weaker half stays below what a label asks of it; below 0 for a job that fails for another reason."""
+    halves = ((one.value, one.baseline), (one.select_value, one.select_baseline))
+    return max(max(LEAST_SHARE, baseline + MARGIN) - value for value, baseline in halves)
 
 
 def _examples(
@@ -395,12 +402,14 @@ def _example_of(case: Case, at: tuple[int, int], rows: Mapping[tuple[str, int], 
 
 
 def strongest_cells(weights: formulas.Floats, n: int = N_CELLS) -> tuple[Cell, ...]:
-    """The ``n`` largest weights of a (query, key) map between words, the strongest first."""
+    """The ``n`` largest weights of a (query, key) map between words, the strongest first.
+
+    Beyond the first, weights that would read as 0 % are left out.
+    """
     order = np.argsort(-weights, axis=None, kind="stable")[:n]
-    return tuple(
-        Cell(query, key, float(weights[query, key]))
-        for query, key in (divmod(int(flat), weights.shape[1]) for flat in order)
-    )
+    places = [divmod(int(flat), weights.shape[1]) for flat in order]
+    cells = [Cell(query, key, float(weights[query, key])) for query, key in places]
+    return tuple(cell for cell in cells if cell is cells[0] or cell.weight >= LEAST_SHOWN)
 
 
 def _result(trial_id: str, judged: Judgement) -> TrialResult:
