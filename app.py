@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 import streamlit as st
 
 from attention import preload
+from pages.shared.room_routes import end_with_the_server, room_routes
 
 log = logging.getLogger("headscope")
+rooms = room_routes()
 SORRY = "Something went wrong on our side. Your text is kept; change it or reload the page."
 
 
@@ -18,6 +20,7 @@ SORRY = "Something went wrong on our side. Your text is kept; change it or reloa
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Start the preload beside the server, which answers at once."""
     preload.start()
+    end_with_the_server(rooms.rooms)
     yield
 
 
@@ -28,4 +31,4 @@ def on_script_error(error: Exception) -> bool:
     return True
 
 
-app = st.App("pages/entry.py", lifespan=lifespan, on_script_error=on_script_error)
+app = st.App("pages/entry.py", lifespan=lifespan, routes=rooms.routes, on_script_error=on_script_error)

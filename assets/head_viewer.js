@@ -174,6 +174,9 @@ function listen(view) {
   on(window, "popstate", () => {
     if (view.scene && recall(view, parametersOf(window.location.search))) repaint(view);
   });
+  on(window, "headscope:view", () => {
+    if (view.scene) follow(view);
+  });
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   on(dark, "change", () => {
     view.palette = null;
@@ -406,6 +409,16 @@ function recall(view, kept) {
   if (["arcs", "map"].includes(kept.get("view"))) view.options.view = kept.get("view");
   view.thumbs.clear();
   return kept.size > 0;
+}
+
+/** Shows exactly what the address says, and the scene's own start where it says nothing. */
+function follow(view) {
+  const [layer, head, query] = view.scene.start;
+  Object.assign(view, { at: { layer, head, query, key: null }, peek: null, options: { ...DEFAULTS } });
+  recall(view, parametersOf(window.location.search));
+  if (view.lock) setLock(view, null);
+  fetchIfNeeded(view);
+  repaint(view);
 }
 
 function parametersOf(search) {
@@ -925,9 +938,21 @@ function paintWait(view, focus, row) {
 // ---------------------------------------------------------------------------------------------------------------
 // C: one pane
 
+/** How much larger a node is on the screen than it is laid out: more than 1 where the page is presented. */
+function enlargement(node) {
+  return node.getBoundingClientRect().width / node.offsetWidth || 1;
+}
+
+/** Where the pointer is inside a node, in the node's own pixels. */
+function pointIn(node, event) {
+  const box = node.getBoundingClientRect();
+  const larger = enlargement(node);
+  return [(event.clientX - box.left) / larger, (event.clientY - box.top) / larger];
+}
+
 /** Sizes a canvas for the screen's pixels and hands out a cleared context in CSS pixels. */
 function contextOf(canvas, width, height) {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = (window.devicePixelRatio || 1) * enlargement(canvas);
   const wide = Math.round(width * ratio);
   const high = Math.round(height * ratio);
   if (canvas.width !== wide || canvas.height !== high) {
@@ -1722,9 +1747,7 @@ function scrollInto(box, at, size, above) {
 
 /** What lies under the pointer in a pane: {query} or {key}, both in the map, or null. */
 function underPointer(view, pane, event) {
-  const box = pane.scroll.getBoundingClientRect();
-  const x = event.clientX - box.left;
-  const y = event.clientY - box.top;
+  const [x, y] = pointIn(pane.scroll, event);
   if (view.options.view === "map") {
     const place = mapGeometry(view, pane);
     const query = Math.floor((y - place.top + place.down) / place.cell);
@@ -1753,8 +1776,7 @@ function onPaneClick(view, pane, event) {
 }
 
 function gridTarget(view, event) {
-  const box = view.dom.grid.getBoundingClientRect();
-  const { layer, head } = gridGeometry(view).find(event.clientX - box.left, event.clientY - box.top);
+  const { layer, head } = gridGeometry(view).find(...pointIn(view.dom.grid, event));
   const { main } = view.scene;
   const inside = layer >= 0 && head >= 0 && layer < main.layers && head < main.heads;
   return inside ? { layer, head, key: null } : null;

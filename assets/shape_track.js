@@ -146,6 +146,9 @@ function listen(view) {
       refresh(view);
     }
   });
+  on(window, "headscope:view", () => {
+    if (view.scene) follow(view);
+  });
   on(window.matchMedia("(prefers-color-scheme: dark)"), "change", () => refresh(view));
   on(track, "scroll", () => {
     clearTimeout(view.swipe);
@@ -530,6 +533,18 @@ function recall(view, kept) {
     view.pick = { key, index: places.split(",").map(Number) };
   }
   return kept.size > 0;
+}
+
+/** Shows exactly what the address says, and the run's own start where it says nothing. */
+function follow(view) {
+  const { step, letter, pick } = view.scene.start;
+  Object.assign(view, { step, letter, pick: pickOf(pick), flavour: "numpy" });
+  recall(view, parametersOf(window.location.search));
+  settle(view);
+  buildCards(view);
+  buildCode(view);
+  relight(view);
+  refresh(view);
 }
 
 /** Writes what the person chose; all other parameters of the URL stay as they are. */

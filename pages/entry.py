@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.shared.present import class_menu, present_mode
 from pages.shared.site import navigation
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
@@ -18,5 +19,7 @@ st.set_page_config(
 )
 st.html(ASSETS / "app.css")
 st.logo(str(ASSETS / "wordmark.svg"), size="large", link=None)
+present_mode()
+class_menu()
 
 st.navigation(navigation(), position="top").run()

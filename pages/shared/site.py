@@ -40,6 +40,12 @@ def navigation() -> dict[str, list[st.Page]]:
     return sections
 
 
+def base_path() -> str:
+    """The path the whole app lies below (Streamlit's ``server.baseUrlPath``): ``""`` or, say, ``"/lessons"``."""
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    return f"/{base}" if base else ""
+
+
 def next_link(path: str) -> None:
     """The link at the end of a page to the one after it; the last page has none."""
     here = next(index for index, page in enumerate(PAGES) if page.path == path)

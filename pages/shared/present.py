@@ -1,0 +1,34 @@
+"""Mounts present mode and the class menu, for all pages: they live in the browser, and only the toggle reruns a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages.shared.site import PAGES, base_path
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+# What the settings bar of one page hands to the next while slides go on from page to page.
+CARRIED = ("text", "model", "start")
+
+
+def _text(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+_present = st.components.v2.component("headscope_present", js=_text("present.js"), isolate_styles=False)
+_room = st.components.v2.component("headscope_room", css=_text("room.css"), js=_text("room.js"))
+
+
+def present_mode() -> None:
+    """The toggle behind ``?present=true``, out of sight, and the frame that presses it; key ``p``."""
+    st.html(ASSETS / "present.css")
+    on = st.toggle("Present this page", key="present", bind="query-params", persist_state="session")
+    pages = [{"path": page.path, "title": page.title} for page in PAGES]
+    _present(key="presenting", data={"on": on, "base": base_path(), "pages": pages, "carried": list(CARRIED)})
+
+
+def class_menu() -> None:
+    """The menu in the corner: present, open a room, join one."""
+    _room(key="room", data={"base": base_path()})
