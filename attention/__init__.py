@@ -63,6 +63,8 @@ _HOME = {
     "MutedEffect": "muting",
     "head_importance": "importance",
     "pruning_curve": "importance",
+    "ladder_sweep": "ladder",
+    "LadderPoint": "rungs",
     "KVCache": "kv_cache",
     "find_model": "known_models",
     "known_models": "known_models",
