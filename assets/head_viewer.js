@@ -169,6 +169,7 @@ function listen(view) {
     repaint(view);
   });
   watcher.observe(root);
+  watcher.observe(view.dom.gridScroll); // shown and hidden by itself while the page is presented
   view.stops.push(() => watcher.disconnect());
   on(root, "keydown", (event) => onKey(view, event));
   on(window, "popstate", () => {

@@ -13,9 +13,10 @@ const FIGURES = '[data-testid="stPlotlyChart"], [data-testid="stBidiComponentIso
 const PARTS = { ".hs": ["head", "heads"] };
 const MAIN = '[data-testid="stMain"]';
 const LARGER = 1.5;
-const LINES_HIGH = 540; // a screen shows as much as one of 540 lines at LARGER / 1.5, so that all rooms see the same
-const LARGEST = 2.6;
-const SMALLEST = 1.2; // below this a figure scrolls instead
+// A slide is laid out as if the screen had so many lines, whatever its size; charts write small, and get fewer.
+const LINES = 480;
+const CHART_LINES = 400;
+const LARGEST = 2.6; // a small table need not fill the wall
 const INSIDE = `
 .hs[data-hs-part] :is(.hs-hints, .hs-pill, .hs-notices, .hs-lock, .hs-f) { display: none !important; }
 .hs[data-hs-part] .hs-desk { display: block !important; height: calc(var(--hs-slide-high) - 62px) !important; }
@@ -93,7 +94,8 @@ function build(view) {
   dom.board.addEventListener("click", () => toggleCode(view));
   dom.halo = el("div", { className: "hs-halo" });
   dom.halo.setAttribute("aria-hidden", "true");
-  dom.root = el("div", { className: "hs-present" }, [dom.bar, dom.board, dom.halo]);
+  const cover = el("div", { className: "hs-cover" });
+  dom.root = el("div", { className: "hs-present" }, [cover, dom.bar, dom.board, dom.halo]);
   return dom;
 }
 
@@ -169,7 +171,7 @@ function findSlides() {
 }
 
 function isFigure(node) {
-  if (node.closest('[role="tabpanel"]')?.hidden) return false;
+  if (!node.checkVisibility()) return false; // in a closed tab or a folded part
   return node.shadowRoot ? node.shadowRoot.querySelector("canvas, table") !== null : true;
 }
 
@@ -235,23 +237,22 @@ function sheetOf(text) {
   return sheet;
 }
 
-/** Type at least 1.5 times as large, more on a large screen; the figure fills what the frame leaves. */
-function fit(view, { holder, inner }) {
+/** Type at least 1.5 times as large, and more on a large screen; the figure fills what the frame leaves. */
+function fit(view, { holder, node, inner }) {
   const style = document.body.style;
+  const small = window.innerWidth < 900;
   const wide = window.innerWidth - 32;
   const high = window.innerHeight - view.dom.bar.offsetHeight - 24;
-  let scale = window.innerWidth < 900 ? 1 : LARGER * Math.max(1, window.innerHeight / LINES_HIGH / LARGER);
+  const isChart = node.matches('[role="figure"]');
+  let scale = small ? 1 : Math.max(LARGER, window.innerHeight / (isChart ? CHART_LINES : LINES));
   const put = () => {
     style.setProperty("--hs-slide-scale", scale.toFixed(4));
     style.setProperty("--hs-slide-wide", `${wide / scale}px`);
     style.setProperty("--hs-slide-high", `${high / scale}px`);
   };
   put();
-  if (inner || window.innerWidth < 900) return;
-  const needed = holder.scrollHeight;
-  if (!needed) return;
-  const filling = high / needed;
-  scale = Math.min(LARGEST, Math.max(filling < scale ? SMALLEST : scale, filling));
+  if (isChart || inner || small || !holder.scrollHeight) return;
+  scale = Math.min(LARGEST, Math.max(scale, high / holder.scrollHeight));
   put();
 }
 

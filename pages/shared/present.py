@@ -1,4 +1,4 @@
-"""Mounts present mode and the class menu, for all pages: they live in the browser, and only the toggle reruns a page."""
+"""Mounts present mode and the class menu on every page. They live in the browser; only the toggle reruns a page."""
 
 from __future__ import annotations
 
