@@ -139,8 +139,9 @@ def numbers_cached(layout: HeadLayout, what_if: WhatIf | None = None) -> int:
 
 def bytes_per_token(layout: HeadLayout, n_layers: int, what_if: WhatIf | None = None, bytes_per_number: int = 2) -> int:
     """Bytes cached per token over all layers, of which a what-if may change some. 2 bytes a number: fp16."""
-    layers = n_layers if what_if is None or isinstance(what_if, MuteHeads) or what_if.layers is None else None
-    changed = len(what_if.layers) if layers is None else layers  # type: ignore[union-attr, arg-type]
+    changed = n_layers
+    if isinstance(what_if, ShareKV | LatentKV) and what_if.layers is not None:
+        changed = len(what_if.layers)
     numbers = changed * numbers_cached(layout, what_if) + (n_layers - changed) * numbers_cached(layout)
     return numbers * bytes_per_number
 
