@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from attention import trace
 from attention.healed import healed_settings
+from attention.model_facts import title_of
 from attention.models import LoadedModel
 from attention.plots.ladder_board import read_board_bytes
 from attention.rungs import rung_name
@@ -108,7 +109,7 @@ class TestShipped:
         assert "make ladder" in words
 
     def test_all_numbers(self) -> None:
-        app = opened(l_model=MINILM, l_tab="All numbers")
+        app = opened(l_model=title_of(MINILM), l_tab="All numbers")
         assert_sound(app)
         (shown,) = [part.proto.body for part in app.get("html") if "Every setting measured" in part.proto.body]
         points = shipped(MINILM)
@@ -117,7 +118,7 @@ class TestShipped:
             assert f"<td>{point.quality[0].value:.4f}</td>" in shown
 
     def test_healing_shows_what_is_shipped_and_nothing_else(self) -> None:
-        app = opened(l_model=MINILM, l_tab="Healing")
+        app = opened(l_model=title_of(MINILM), l_tab="Healing")
         assert_sound(app)
         settings = healed_settings(MINILM)
         assert len(app.get("plotly_chart")) == (1 if settings else 0)
@@ -125,7 +126,7 @@ class TestShipped:
             assert rung_name(setting) in told(app)
 
     def test_cost_and_absorption_on_the_models_own_layer(self, minilm: LoadedModel) -> None:
-        app = opened(l_model=MINILM, l_tab="Cost, too", l_tokens="8,192")
+        app = opened(l_model=title_of(MINILM), l_tab="Cost, too", l_tokens="8,192")
         assert_sound(app)
         words = told(app)
         assert "An encoder has no decode cache" in words
@@ -137,7 +138,7 @@ class TestShipped:
 
 class TestOwnSentence:
     def test_it_goes_through_every_rung_and_is_never_markup(self, minilm: LoadedModel) -> None:
-        app = opened(l_model=MINILM, l_say=HOSTILE, l_layer="2", l_head="5")
+        app = opened(l_model=title_of(MINILM), l_say=HOSTILE, l_layer="2", l_head="5")
         assert_sound(app)
         header, maps = sent(app)
         assert (header["text"], header["layer"], header["head"]) == (HOSTILE, 2, 5)
@@ -160,7 +161,7 @@ class TestOwnSentence:
         assert sent(app)[0]["text"] == "Alice fed the cats because they were hungry."
 
     def test_what_was_stopped_stays_stopped_until_asked_for(self, minilm: LoadedModel) -> None:
-        app = opened(l_model=MINILM)
+        app = opened(l_model=title_of(MINILM))
         app.session_state[ladder_live.STOPPED] = Asked(MINILM, "Birds sing.", 1, 3, with_start=False, on="")
         app.text_input(key="l_say").set_value("Birds sing.").run()
         assert_sound(app)
@@ -176,7 +177,7 @@ class TestNotMeasuredYet:
         rungs = (None, ShareKV(6, "first"), LatentKV(640))
         monkeypatch.setattr(ladder_live, "shipped", lambda _: ())
         monkeypatch.setattr(ladder_live, "rungs_of", lambda _: rungs)
-        app = opened(l_model=MINILM, l_tab="All numbers")
+        app = opened(l_model=title_of(MINILM), l_tab="All numbers")
         assert_sound(app)
         assert "was not measured yet" in told(app)
         assert rung(app, "share", "mean", "6")["quality"] is None

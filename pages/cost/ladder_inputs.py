@@ -93,9 +93,6 @@ def bar(n_layers: int, n_heads: int, texts: tuple[str, ...], model: str) -> Aske
 def model_box() -> str:
     """Which model; a decoder first, because it is decoders that cache."""
     options = (DECODER, *(model for model in list_models() if model != DECODER))
-    asked = st.query_params.get("l_model")
-    if "l_model" not in st.session_state and asked in options:
-        st.session_state["l_model"] = asked
     return st.selectbox(
         "Model", options, format_func=title_of, key="l_model", width=MODEL_WIDTH, on_change=_other_model, **BOUND
     )

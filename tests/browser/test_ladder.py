@@ -8,12 +8,14 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from attention.kv_working import readable
+from attention.model_facts import title_of
 from attention.rungs import LadderPoint, shipped_sweep
 from attention.sharing import LatentKV, ShareKV
 from benchmarks.chromium import wait_until_drawn
 from tests.browser.looks import MAIN, overflow, violations
 
-LONGEST = 90_000  # milliseconds; the machine may be busy with other tests
+LONGEST = 60_000  # milliseconds; the machine may be busy with other tests
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
 RANKS = (384, 320, 256, 192, 128, 96, 64, 32)
 
@@ -94,10 +96,8 @@ def test_the_sliders_walk_the_shipped_sweep_without_the_server(page: Page, app_u
         expect(state(page)).to_contain_text(
             f"Latent of {rank} ({rank} numbers, no training): surprise {surprise(LatentKV(rank))}"
         )
-        size = measured(SMOLLM, LatentKV(rank)).bytes_per_token / 1024
-        expect(page.locator(".hsl-of-latent .hsl-caption")).to_contain_text(
-            f"{size:g} KiB a token would be cached".replace(".0 ", " ")
-        )
+        size = readable(measured(SMOLLM, LatentKV(rank)).bytes_per_token)
+        expect(page.locator(".hsl-of-latent .hsl-caption")).to_contain_text(f"{size} a token would be cached")
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Home")
     expect(state(page)).to_contain_text("identical to 4 digits on this text")
@@ -117,7 +117,7 @@ def test_the_sliders_walk_the_shipped_sweep_without_the_server(page: Page, app_u
 
 
 def test_a_link_a_reload_and_the_other_model(page: Page, app_url: str) -> None:
-    go(page, app_url, l_model=MINILM, l__share="3", l__share_way="aligned", l__latent="256")
+    go(page, app_url, l_model=title_of(MINILM), l__share="3", l__share_way="aligned", l__latent="256")
     share = measured(MINILM, ShareKV(3, "aligned")).quality[0].value
     expect(state(page)).to_contain_text(
         f"Aligned, averaged to 3 K/V heads (192 numbers, no training): likeness {share:.3f}."
@@ -175,7 +175,7 @@ def test_on_a_phone_in_the_dark_while_somebody_else_moves_on(visitor: Callable[.
 
 def test_leaving_stops_a_sentence_and_the_board_stays_in_use(page: Page, app_url: str) -> None:
     go(page, app_url)
-    page.get_by_label("Your own sentence").fill("The largest planet of all is <i>")
+    page.get_by_role("textbox", name="Your own sentence").fill("The largest planet of all is <i>")
     page.keyboard.press("Enter")
     stop = page.get_by_role("button", name="Stop")
     expect(stop).to_be_visible()
@@ -183,6 +183,6 @@ def test_leaving_stops_a_sentence_and_the_board_stays_in_use(page: Page, app_url
     expect(board(page)).to_have_attribute("data-latent", "32")
     stop.click()
     expect(page.get_by_text("Stopped. The picture below is still the earlier one.")).to_be_visible()
-    expect(page.get_by_label("Your own sentence")).to_have_value("The largest planet of all is <i>")
+    expect(page.get_by_role("textbox", name="Your own sentence")).to_have_value("The largest planet of all is <i>")
     expect(page.locator(".hsl-sentence").first).to_contain_text("The capital of Germany is Berlin")
     expect(board(page)).to_have_attribute("data-latent", "32")
