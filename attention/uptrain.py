@@ -69,7 +69,7 @@ def start_point(loaded: LoadedModel, what_if: ShareKV | LatentKV) -> dict[int, k
 
 def heal(loaded: LoadedModel, recipe: Recipe, checkpoint: Path | None = None) -> Iterator[tuple[int, float]]:
     """Train, yielding (step, loss); the caller stops when it likes. Ends by writing the healed file."""
-    plan = start_point(loaded, recipe.what_if)
+    plan, reach = start_point(loaded, recipe.what_if), _reach(loaded, recipe)
     layers = sorted(plan)
     tensors = [t.detach().clone().requires_grad_(True) for layer in layers for t in _trained(plan[layer], recipe)]
     optimiser = torch.optim.AdamW(tensors, lr=recipe.learning_rate, weight_decay=0.0)
@@ -82,17 +82,17 @@ def heal(loaded: LoadedModel, recipe: Recipe, checkpoint: Path | None = None) ->
     while progress.step < recipe.steps:
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * _schedule(progress.step, recipe.steps)
-        loss = _loss(loaded, _with(plan, tensors, recipe), next(batches))
+        loss = _loss(loaded, _with(plan, tensors, recipe, reach), next(batches))
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(tensors, 1.0)
         optimiser.step()
         progress.step += 1
-        progress.losses.append(float(loss))
+        progress.losses.append(float(loss.detach()))
         if checkpoint is not None and progress.step % CHECKPOINT_EVERY == 0:
             _save(progress, checkpoint)
-        yield progress.step, float(loss)
-    _write(loaded, recipe, _with(plan, [t.detach() for t in tensors], recipe), progress.losses)
+        yield progress.step, progress.losses[-1]
+    _write(loaded, recipe, _with(plan, [t.detach() for t in tensors], recipe, reach), progress.losses)
 
 
 def _trained(rebuild: kernel.Rebuild, recipe: Recipe) -> list[torch.Tensor]:
@@ -101,13 +101,41 @@ def _trained(rebuild: kernel.Rebuild, recipe: Recipe) -> list[torch.Tensor]:
     return [rebuild.down, bias, rebuild.up] if recipe.train_up else [rebuild.down, bias]
 
 
-def _with(plan: dict[int, kernel.Rebuild], tensors: list[torch.Tensor], recipe: Recipe) -> dict[int, kernel.Rebuild]:
+def _with(
+    plan: dict[int, kernel.Rebuild], tensors: list[torch.Tensor], recipe: Recipe, reach: dict[int, torch.Tensor]
+) -> dict[int, kernel.Rebuild]:
     each = 3 if recipe.train_up else 2
     made = {}
     for index, layer in enumerate(sorted(plan)):
         down, bias, *up = tensors[index * each : (index + 1) * each]
-        made[layer] = replace(plan[layer], down=down, down_bias=bias, up=up[0] if up else plan[layer].up)
+        trained = torch.where(reach[layer], up[0], plan[layer].up) if up else plan[layer].up
+        made[layer] = replace(plan[layer], down=down, down_bias=bias, up=trained)
     return made
+
+
+def _reach(loaded: LoadedModel, recipe: Recipe) -> dict[int, torch.Tensor]:
+    """Which entries of each layer's way up may learn, as booleans of its shape; only asked for with ``train_up``.
+
+    A head may read its own group's shared head in another way than its neighbours do: that folds into W_q and W_o.
+    Under RoPE this holds for V alone, since K is turned by position in between.
+    """
+    if not recipe.train_up:
+        return {}
+    found = {}
+    free = plans.turning(loaded) == "free"
+    for layer in range(loaded.n_layers):
+        k_width = loaded.kv_projections[layer][0].out_features
+        if isinstance(recipe.what_if, LatentKV):
+            v_width = loaded.kv_projections[layer][1].out_features
+            found[layer] = torch.ones(k_width + v_width, recipe.what_if.rank, dtype=torch.bool)
+            continue
+        groups = plans.head_groups(loaded, recipe.what_if, layer)
+        blocks = [
+            plans.given_back(groups, width, torch.full((len(groups), width, width), float(learns)))
+            for width, learns in ((loaded.layout.d_head, free), (loaded.layout.d_head_v, True))
+        ]
+        found[layer] = torch.block_diag(*blocks) > 0
+    return found
 
 
 def _schedule(step: int, steps: int) -> float:
@@ -221,7 +249,7 @@ def _write(loaded: LoadedModel, recipe: Recipe, plan: dict[int, kernel.Rebuild],
     np.savez_compressed(folder / f"{name}.npz", **arrays)
     facts = {
         "command": command_of(recipe),
-        "what_is_trained": "the K/V projections down to the cached numbers" + (" and up" if recipe.train_up else ""),
+        "what_is_trained": "the K/V projections" + (", and each head's way to read them" if recipe.train_up else ""),
         "steps": recipe.steps,
         "learning_rate": recipe.learning_rate,
         "seed": recipe.seed,
@@ -252,7 +280,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("number", type=int, help="K/V heads, or numbers in the latent")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--up", action="store_true", help="train the way back up to the heads as well")
+    parser.add_argument("--up", action="store_true", help="let each head learn its own way to read what is shared")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     asked = parser.parse_args(arguments)
     loaded = load_model(asked.model)

@@ -72,6 +72,22 @@ def test_training_starts_at_the_untrained_what_if_and_ends_nearer_to_the_model(
     assert np.abs(after.weights - trace(loaded, SENTENCE, what_if=untrained).weights).max() > 1e-4
 
 
+@pytest.mark.parametrize(("name", "keys_learn"), [("bert", True), ("llama", False)])
+def test_the_way_up_learns_within_a_group_and_never_through_rope(name: str, keys_learn: bool) -> None:
+    loaded = tiny(name)
+    what_if = ShareKV(2 if name == "bert" else 1, "healed")
+    start = uptrain.start_point(loaded, what_if)[1].up
+    list(heal(loaded, recipe(loaded, what_if, train_up=True)))
+    up = healed.healed_arrays(loaded.id, loaded.revision, what_if)["1.up"]
+    k_width = loaded.kv_projections[1][0].out_features
+    moved = np.abs(up - start.numpy()) > 5e-3
+    assert moved[k_width:].any()
+    assert moved[:k_width].any() == keys_learn
+    outside = uptrain._reach(loaded, recipe(loaded, what_if, train_up=True))[1].numpy()
+    assert not up[~outside & (start.numpy() == 0)].any()
+    assert healed.healed_facts(loaded.id, what_if)["command"].endswith("--up")
+
+
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path) -> None:
     loaded, what_if = tiny("bert"), ShareKV(2, "healed")
     whole = [loss for _, loss in heal(loaded, recipe(loaded, what_if))]
