@@ -596,7 +596,8 @@ function paintControls(view) {
     slider.value = String(at);
     slider.disabled = stops.length < 2;
     slider.style.setProperty("--hsl-part", `${(100 * at) / Math.max(1, stops.length - 1)}%`);
-    slider.style.setProperty("--hsl-ink", `var(--hsl-${inkOf(rung.family === SHIPPED ? { family, way: view.way[family] } : rung)})`);
+    // The slider, its cards and its curve share one colour, that of the way chosen.
+    dom.root.style.setProperty(`--hsl-${family}-ink`, `var(--hsl-${inkOf({ family, way: view.way[family] })})`);
     dom.ways[family].value = view.way[family];
     const from = family === "share" ? scene.n_kv_heads : scene.full;
     const now = rung.family === SHIPPED ? null : rung.key;
@@ -718,7 +719,7 @@ function xScale(frame, rungs) {
 
 function yScale(frame, rungs, log) {
   const values = rungs.flatMap((rung) => [rung.quality.value, rung.quality.low, rung.quality.high]);
-  const top = frame.top + 26;
+  const top = frame.top + (log ? 26 : 42);
   const room = frame.height - frame.bottom - top - 20;
   const turn = log ? Math.log10 : (value) => value;
   let low = log ? Math.log10(Math.min(...values)) - 0.12 : Math.min(...values) - 0.03;

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from attention import trace
 from attention.healed import healed_settings
+from attention.ladder_view import viewed_rungs
 from attention.model_facts import title_of
 from attention.models import LoadedModel
 from attention.plots.ladder_board import read_board_bytes
@@ -186,3 +187,26 @@ class TestNotMeasuredYet:
         assert rung(app, "share", "first", "6")["quality"]["value"] == pytest.approx(0.4525, abs=1e-3)
         assert rung(app, "share", "mean", "6")["quality"] is None
         assert "was not measured yet" not in told(app)
+
+
+class TestFirstViews:
+    def test_the_shipped_views_are_what_the_models_say(self, minilm: LoadedModel, smollm: LoadedModel) -> None:
+        for model, rungs in (
+            (minilm, (None, ShareKV(3), LatentKV(128), *healed_settings(MINILM))),
+            (smollm, (None, LatentKV(128), *healed_settings(SMOLLM)[:1])),
+        ):
+            view = first_view(model.id)
+            assert view is not None
+            assert {one.rung for one in view.rungs} == set(viewed_rungs(model))
+            layer, head = view.request.layer, view.request.head
+            shown = {one.rung: one for one in view.rungs}
+            original = trace(model, view.request.text)
+            for rung in rungs:
+                fresh = trace(model, view.request.text, what_if=rung)
+                np.testing.assert_allclose(shown[rung].weights, fresh.weights[layer, head], atol=1e-4)
+                assert [word for word, _ in shown[rung].next_tokens] == [
+                    word for word, _ in fresh.outputs.next_tokens[:5]
+                ]
+                if model.kind == "encoder":
+                    cosine = float(fresh.outputs.embedding @ original.outputs.embedding)
+                    assert shown[rung].cosine == pytest.approx(cosine, abs=1e-5)

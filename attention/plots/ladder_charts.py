@@ -78,7 +78,7 @@ def healing_chart(runs: Sequence[Healing], theme: str) -> Chart:
         )
         rows += [(run.name, step, loss) for step, loss in zip(steps, run.loss, strict=True)]
     figure.update_xaxes(title="training step")
-    figure.update_yaxes(title="training loss, mean of ten steps (log)", type="log", exponentformat="none")
+    figure.update_yaxes(title="training loss, mean of ten steps (log)", type="log", dtick="D2", exponentformat="none")
     _calm(figure, theme, 360)
     alt = "Training loss of the healed settings: " + "; ".join(
         f"{run.name} from {run.loss[0]:.3g} to {run.loss[-1]:.3g} in {STEPS_A_POINT * len(run.loss)} steps"
