@@ -694,7 +694,10 @@ function paintChart(view) {
     draw("path", { d: `M${hereAt} ${frame.top - 12}V${height - frame.bottom}`, class: "hsl-here" }),
     draw("text", { x: hereAt + (turned ? -8 : 8), y: frame.top - 6, "text-anchor": turned ? "end" : "start", class: "hsl-label", text: label }),
   );
-  const words = labels(view, curves, chosen, place, frame, palette.font);
+  measuring.font = `500 14px ${palette.font}`;
+  const long = measuring.measureText(label).width + 12;
+  const hereBox = [turned ? hereAt - long : hereAt - 3, 0, turned ? hereAt + 3 : hereAt + long, frame.top];
+  const words = labels(view, curves, chosen, place, frame, palette.font, hereBox);
   chart.replaceChildren(...parts, ...lines, ...dots, ...words);
   chart.setAttribute("aria-label", `${scene.measure.axis} against numbers cached per token and layer. ${stateOf(view).join(" ")}`);
   dom.note.textContent = decoder
@@ -784,7 +787,7 @@ function axes(view, frame, x, y, phone) {
 const measuring = document.createElement("canvas").getContext("2d");
 
 /** One label a curve, at its chosen or nearest rung, put where nothing lies yet. */
-function labels(view, curves, chosen, place, frame, font) {
+function labels(view, curves, chosen, place, frame, font, hereBox) {
   const { scene } = view;
   const here = current(view, view.active).numbers;
   const phone = view.dom.root.dataset.size === "phone";
@@ -795,10 +798,10 @@ function labels(view, curves, chosen, place, frame, font) {
     const name = phone ? (SHORT[curve.way] ?? curve.name) : curve.way === "mean" || curve.way === "aligned" || curve.way === "whitened" ? titleOf(scene, rung).toLowerCase().replace("k/v head", "K/V head") : `${curve.name}, ${rung.numbers}`;
     wanted.push({ rung, strong: own !== null && own !== undefined, ink: inkOf(curve), text: `${name}: ${readQuality(scene, rung)}`, minor: !curve.main && !curve.chosen });
   }
-  wanted.push({ rung: scene.shipped, strong: false, ink: "text", text: `as shipped: ${readQuality(scene, scene.shipped)}`, minor: false });
+  wanted.unshift({ rung: scene.shipped, strong: false, ink: "text", text: `as shipped: ${readQuality(scene, scene.shipped)}`, minor: false });
   wanted.sort((one, other) => Number(other.strong) - Number(one.strong) || Number(one.minor) - Number(other.minor));
   const points = curves.flatMap((curve) => curve.rungs).map((rung) => place(rung));
-  const taken = points.map(([left, top]) => [left - 8, top - 8, left + 8, top + 8]);
+  const taken = [hereBox, ...points.map(([left, top]) => [left - 8, top - 8, left + 8, top + 8])];
   const strokes = curves.filter((curve) => !curve.loose && (curve.main || curve.chosen)).flatMap((curve) => along(curve.rungs.map((rung) => place(rung))));
   const size = phone ? 13 : 14;
   return wanted.flatMap((label) => {
@@ -825,12 +828,12 @@ function along(points) {
 }
 
 function freeSpot(left, top, long, size, frame, taken) {
-  for (const rise of [0, -18, 18, -34, 34, -52, 52, -70, 70]) {
+  for (const rise of [0, -20, 20, -40, 40, -60, 60, -80, 80]) {
     for (const side of [15, -15 - long]) {
       const x = left + side;
       const y = top + rise + size * 0.36;
       const box = [x - 3, y - size, x + long + 3, y + size * 0.3];
-      const inside = box[0] > frame.left - 2 && box[2] < frame.width - 2 && box[1] > frame.top - 4 && box[3] < frame.height - frame.bottom;
+      const inside = box[0] > frame.left - 2 && box[2] < frame.width - 2 && box[1] > 2 && box[3] < frame.height - frame.bottom;
       const free = taken.every((one) => one[2] < box[0] || one[0] > box[2] || one[3] < box[1] || one[1] > box[3]);
       if (inside && free) return { x, y, box };
     }
