@@ -1,0 +1,97 @@
+"""What the parts of the quick check share: style, theme, links to an exact page state, and where the focus goes."""
+
+from __future__ import annotations
+
+import html
+from urllib.parse import quote, urlencode
+
+import streamlit as st
+
+from attention.errors import UserError
+from attention.known_models import find_model
+from attention.quiz import Link
+from pages.cost.cache_inputs import model_label
+from pages.shared.site import base_path
+
+STYLE = """<style>
+.hs-q-text { font-size: clamp(1.25rem, 2vw, 1.6rem); line-height: 1.3; font-weight: 600; margin: 0; padding: 0;
+  max-width: 60rem; }
+.hs-q-kind, .hs-q-small { font-size: 0.95rem; line-height: 1.45; margin: 0; max-width: 60rem; }
+.hs-q-text:focus, .hs-q-verdict:focus, .hs-q-score:focus { outline: none; }
+.hs-q-sentence { font-size: 1.1rem; margin: 0; }
+ol.hs-q-dots { list-style: none; display: flex; flex-wrap: wrap; gap: 0.25rem; margin: 0 !important;
+  padding: 0 !important; }
+.hs-q-dots li { width: 1.5rem; height: 1.5rem; line-height: 1.4rem; text-align: center; border-radius: 0.3rem;
+  border: 1px solid #8886; margin: 0 !important; padding: 0 !important; font-size: 0.85rem;
+  font-variant-numeric: tabular-nums; }
+.hs-q-dots li[aria-current] { border: 2px solid currentColor; font-weight: 700; line-height: 1.3rem; }
+.hs-q-verdict { padding: 0.6rem 1rem; border-radius: 0.4rem; border: 1px solid #8886; max-width: 60rem; }
+.hs-q-verdict p { margin: 0 0 0.35rem; font-size: 1.05rem; line-height: 1.45; overflow-wrap: anywhere; }
+.hs-q-verdict p:first-child { font-size: 1.25rem; font-weight: 700; }
+.hs-q-verdict p:last-child { margin: 0; }
+.hs-q-yes { border-inline-start: 0.6rem solid var(--hs-q-green); }
+.hs-q-no { padding-inline-start: 1.8rem; background:
+  repeating-linear-gradient(45deg, var(--hs-q-red) 0 5px, transparent 5px 10px) left / 1rem 100% no-repeat; }
+.hs-q-verdict { --hs-q-green: #0b7350; --hs-q-red: #b91c1c; }
+@media (prefers-color-scheme: dark) { .hs-q-verdict { --hs-q-green: #4fd1a1; --hs-q-red: #ff8f8f; } }
+.hs-q-link { font-weight: 600; text-decoration: underline; }
+.hs-q-score { font-size: clamp(1.6rem, 3vw, 2.4rem); font-weight: 700; margin: 0; padding: 0; line-height: 1.2; }
+ol.hs-q-plan { margin: 0 !important; padding-inline-start: 1.6rem !important; max-width: 60rem; }
+.hs-q-plan li { margin: 0 0 0.7rem !important; padding-inline-start: 0.3rem !important; line-height: 1.45;
+  font-size: 1.05rem; }
+.hs-q-plan b { font-weight: 700; }
+.st-key-q-steps [data-testid="stBaseButton-secondary"], .st-key-q-steps [data-testid="stBaseButton-primary"] {
+  justify-content: flex-start; }
+.st-key-q-steps { gap: 0.4rem; }
+</style>"""
+
+_FOCUS = """
+export default function ({ data, parentElement }) {
+  const seen = parentElement.__headscope_focus;
+  parentElement.__headscope_focus = data.at;
+  if (!data.on || seen === data.at) return;
+  const find = () => parentElement.ownerDocument.querySelector(data.on);
+  let left = 40;
+  const move = () => {
+    const goal = find();
+    if (goal && goal.dataset.at === data.at) goal.focus({ preventScroll: false });
+    else if ((left -= 1) > 0) requestAnimationFrame(move);
+  };
+  requestAnimationFrame(move);
+}
+"""
+_focus = st.components.v2.component("headscope_focus", js=_FOCUS, isolate_styles=False)
+
+
+def focus_on(selector: str, at: str) -> None:
+    """Move the keyboard's focus to what has just appeared; ``at`` must be its ``data-at`` and differ each time."""
+    _focus(key="q_focus", data={"on": selector, "at": at})
+
+
+def theme() -> str:
+    """Whether the visitor's page is light or dark."""
+    return str(st.context.theme.type or "light")
+
+
+def address(link: Link) -> str:
+    """A link as the page it opens writes it: its own words for a model, and the path the app lies below."""
+    state = [(name, _in_page_words(name, value)) for name, value in link.state]
+    asked = urlencode(state, quote_via=quote, safe="")
+    return f"{base_path()}/{link.path}" + (f"?{asked}" if asked else "")
+
+
+def link_html(link: Link) -> str:
+    """The link, opened in a new tab: the paper stays where it is."""
+    return (
+        f'<a class="hs-q-link" href="{html.escape(address(link))}" target="_blank">{html.escape(link.words)}</a>'
+        ' <span class="hs-q-small">(new tab)</span>'
+    )
+
+
+def _in_page_words(name: str, value: str) -> str:
+    if name != "c_model":
+        return value
+    try:
+        return model_label(find_model(value).name)
+    except UserError:  # "My own sizes" is no model of the catalogue
+        return value
