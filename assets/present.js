@@ -198,8 +198,7 @@ function settle(view) {
   }
   view.slides = findSlides();
   const count = view.slides.length;
-  const slide = view.slides[Math.min(view.at, count - 1)];
-  if (slide !== undefined) view.at = view.slides.indexOf(slide);
+  const slide = view.slides[Math.min(view.at, count - 1)]; // figures may still be on their way: `at` stays
   const same = slide && view.now && slide.holder === view.now.holder && slide.part === view.now.part;
   if (!same) unmark(view);
   view.now = slide ?? null;
@@ -266,7 +265,7 @@ function tell(view, slide) {
   const page = view.pages.find((one) => one.path === view.path);
   where.textContent = page?.title ?? "";
   message.textContent = slide ? messageOf(slide) : SAYS.empty;
-  count.textContent = slide ? `${view.at + 1} of ${view.slides.length}` : "";
+  count.textContent = slide ? `${view.slides.indexOf(slide) + 1} of ${view.slides.length}` : "";
   const room = document.documentElement.dataset.hsRoom ?? "";
   code.textContent = room ? `Room ${room}` : "";
 }
@@ -277,7 +276,7 @@ function messageOf({ node }) {
 }
 
 function turn(view, step) {
-  const at = view.at + step;
+  const at = Math.min(view.at, Math.max(0, view.slides.length - 1)) + step;
   if (at >= 0 && at < view.slides.length) {
     view.at = at;
     settle(view);

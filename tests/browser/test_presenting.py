@@ -1,0 +1,401 @@
+"""Teaching from the app in Chromium: a class that follows its teacher, and the page on a projector."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from benchmarks.chromium import wait_until_drawn
+from benchmarks.server import start_app
+from tests.browser.conftest import Watch
+from tests.browser.looks import violations
+
+LONGEST = 60_000  # milliseconds; six pages share the machine
+SEATED = 5
+
+
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """Expectations wait as long as a busy machine needs."""
+    expect.set_options(timeout=LONGEST)
+    yield
+    expect.set_options(timeout=5_000)
+
+
+class Runs:
+    """How often a page has asked the server to run the script."""
+
+    def __init__(self, page: Page) -> None:
+        self.count = 0
+        page.on("websocket", lambda socket: socket.on("framesent", self._hear))
+
+    def _hear(self, payload: str | bytes) -> None:
+        from streamlit.proto.BackMsg_pb2 import BackMsg
+
+        if isinstance(payload, bytes) and BackMsg.FromString(payload).WhichOneof("type") == "rerun_script":
+            self.count += 1
+
+
+def sentence_box(page: Page) -> Locator:
+    return page.get_by_role("textbox", name="Sentence", exact=True)
+
+
+def opener(page: Page) -> Locator:
+    return page.locator(".room .opener")
+
+
+def pill(page: Page) -> Locator:
+    return page.locator(".room .pill")
+
+
+def said(page: Page) -> Locator:
+    """What the menu tells, in words that are read aloud."""
+    return page.locator(".room .pill [role=status]")
+
+
+def selection(page: Page) -> list[str | None]:
+    return [page.locator(".hs").get_attribute(f"data-{name}") for name in ("layer", "head", "query")]
+
+
+def visit(page: Page, url: str) -> None:
+    page.goto(url)
+    expect(page.get_by_role("tab").first).to_be_attached(timeout=120_000)
+    wait_until_drawn(page, 90)
+
+
+def go_to(page: Page, section: str, title: str) -> None:
+    page.get_by_test_id("stTopNavSection").filter(has_text=section).click()
+    page.get_by_test_id("stTopNavDropdownLink").filter(has_text=re.compile(f"^{title}$")).click()
+
+
+def join(page: Page, code: str) -> None:
+    opener(page).click()
+    page.get_by_label("Room code").fill(code)
+    page.get_by_role("button", name="Join").click()
+
+
+class Lesson:
+    """One teacher, five who follow, and how often each of their pages ran."""
+
+    def __init__(self, url: str, open_context: Callable[..., BrowserContext]) -> None:
+        self.url = url
+        self.contexts = [open_context() for _ in range(1 + SEATED)]
+        self.teacher, *self.students = (context.new_page() for context in self.contexts)
+        self.runs = [Runs(student) for student in self.students]
+
+    def settled(self) -> list[int]:
+        """The number of runs of each student since the last call, once all pages are at rest."""
+        for page in [self.teacher, *self.students]:
+            wait_until_drawn(page, 90)
+        counts = [runs.count for runs in self.runs]
+        for runs in self.runs:
+            runs.count = 0
+        return counts
+
+
+def test_a_class_follows_its_teacher(open_context: Callable[..., BrowserContext], watch: Watch) -> None:
+    server = start_app()
+    watch.own_hosts.add(urlsplit(server.url).netloc)
+    try:
+        server.first_run()
+        lesson = Lesson(server.url, open_context)
+        code = _everyone_joins(lesson)
+        assert watch.faults() == []
+        _viewer_state_costs_no_run(lesson)
+        _a_sentence_and_a_page_cost_one_run_each(lesson)
+        _one_looks_around_and_comes_back(lesson)
+        assert watch.faults() == []
+        _a_wrong_code_is_told(lesson, code)
+        second = _two_windows_lead_one_after_the_other(lesson, code)
+        _the_teacher_goes_and_comes_back(lesson, second)
+        _the_room_is_closed(lesson, second, code)
+        _the_server_ends_with_followers_connected(lesson, second, server)
+        assert watch.page_errors == []
+        assert watch.foreign_requests == []
+        assert {re.sub(r" http.*", "", line) for line in watch.console_errors} - EXPECTED == set()
+        assert code not in server.log()
+        for context in lesson.contexts:  # they go on asking for a server that is no more
+            watch.off(context)
+        watch.console_errors.clear()
+    finally:
+        server.stop()
+        server.log_path.unlink(missing_ok=True)
+
+
+# Chromium logs every answer that is not "OK"; these are a wrong code, a closed room and a server that was stopped.
+EXPECTED = {
+    "Failed to load resource: the server responded with a status of 404 (Not Found)",
+    "Failed to load resource: the server responded with a status of 410 (Gone)",
+    "Failed to load resource: net::ERR_CONNECTION_REFUSED",
+    "Failed to load resource: net::ERR_INCOMPLETE_CHUNKED_ENCODING",
+}
+
+
+def _everyone_joins(lesson: Lesson) -> str:
+    visit(lesson.teacher, lesson.url)
+    opener(lesson.teacher).click()
+    lesson.teacher.get_by_role("button", name="Open a room").click()
+    shown = lesson.teacher.locator(".room .code")
+    expect(shown).to_have_text(re.compile(r"^[B-DF-HJ-NP-TV-XZ]{4}$"))
+    expect(lesson.teacher.get_by_role("img", name="QR code of")).to_have_attribute("src", re.compile("^data:image/svg"))
+    code = shown.inner_text()
+    first, *others = lesson.students
+    for student in others:
+        visit(student, f"{lesson.url}/?room={code}")  # as the QR code says
+        expect(said(student)).to_have_text(f"You follow room {code}.")
+        assert "room=" not in student.url
+    visit(first, f"{lesson.url}/cache")
+    join(first, code.lower())
+    expect(first).to_have_url(re.compile(r"^http://[^/]+/(\?.*)?$"))  # led away from where it was
+    expect(opener(lesson.teacher)).to_have_text(f"Room {code} · {SEATED}")
+    return code
+
+
+def _viewer_state_costs_no_run(lesson: Lesson) -> None:
+    lesson.settled()
+    viewer = lesson.teacher.locator(".hs .hs-scroll").first
+    viewer.focus()
+    before = selection(lesson.teacher)
+    lesson.teacher.keyboard.press("ArrowRight")
+    lesson.teacher.keyboard.press("ArrowUp")
+    led = selection(lesson.teacher)
+    assert led != before
+    for student in lesson.students:
+        for name, value in zip(("layer", "head", "query"), led, strict=True):
+            expect(student.locator(".hs")).to_have_attribute(f"data-{name}", str(value))
+    lesson.teacher.get_by_role("button", name="Map", exact=True).click()
+    for student in lesson.students:
+        expect(student.get_by_role("button", name="Map", exact=True)).to_have_attribute("aria-pressed", "true")
+    lesson.teacher.get_by_role("button", name="Arcs", exact=True).click()
+    for student in lesson.students:  # back to what the address leaves out
+        expect(student.get_by_role("button", name="Arcs", exact=True)).to_have_attribute("aria-pressed", "true")
+    assert lesson.settled() == [0] * SEATED
+
+
+def _a_sentence_and_a_page_cost_one_run_each(lesson: Lesson) -> None:
+    text = "The dog chased the cats because they ran."
+    sentence_box(lesson.teacher).fill(text)
+    sentence_box(lesson.teacher).press("Enter")
+    for student in lesson.students:
+        expect(sentence_box(student)).to_have_value(text)
+        expect(student.locator(".hs")).to_contain_text("chased")
+    assert lesson.settled() == [1] * SEATED
+    for student in lesson.students:
+        for name, value in zip(("layer", "head", "query"), selection(lesson.teacher), strict=True):
+            expect(student.locator(".hs")).to_have_attribute(f"data-{name}", str(value))
+    go_to(lesson.teacher, "Cost", "KV cache")
+    for student in lesson.students:
+        expect(student).to_have_url(re.compile(r"/cache(\?|$)"))
+    assert lesson.settled() == [1] * SEATED
+
+
+def _one_looks_around_and_comes_back(lesson: Lesson) -> None:
+    free, *others = lesson.students
+    free.get_by_role("tab", name="One GPU").click()
+    expect(said(free)).to_contain_text("You look around by yourself.")
+    go_to(lesson.teacher, "See", "Heads")
+    for student in others:
+        expect(sentence_box(student)).to_be_visible()
+    counts = lesson.settled()
+    assert counts[1:] == [1] * (SEATED - 1)
+    assert urlsplit(free.url).path == "/cache"
+    free.locator("body").press("f")
+    expect(sentence_box(free)).to_be_visible()
+    expect(said(free)).not_to_contain_text("by yourself")
+    assert lesson.settled()[0] == 1
+    sentence_box(free).focus()  # a letter that is typed is a letter
+    free.keyboard.press("End")
+    free.keyboard.type(" f")
+    expect(sentence_box(free)).to_have_value("The dog chased the cats because they ran. f")
+    free.keyboard.press("Enter")
+    expect(said(free)).to_contain_text("You look around by yourself.")
+    pill(free).get_by_role("button", name="Back to the teacher").click()
+    expect(sentence_box(free)).to_have_value("The dog chased the cats because they ran.")
+    lesson.settled()
+
+
+def _a_wrong_code_is_told(lesson: Lesson, code: str) -> None:
+    lost = lesson.students[1]
+    opener(lost).click()
+    lost.get_by_role("button", name="Leave room").click()
+    expect(opener(lesson.teacher)).to_have_text(f"Room {code} · {SEATED - 1}")
+    wrong = "BBBB" if code != "BBBB" else "CCCC"
+    join(lost, wrong)
+    expect(lost.locator(".room .notice")).to_have_text(
+        f"There is no room {wrong}. Check the letters with your teacher."
+    )
+    lost.get_by_label("Room code").fill("hm")
+    lost.get_by_role("button", name="Join").click()
+    expect(lost.locator(".room .notice")).to_contain_text("A room code has 4 letters, for example KXTR.")
+    lost.get_by_label("Room code").fill(code)
+    lost.get_by_role("button", name="Join").click()
+    expect(opener(lesson.teacher)).to_have_text(f"Room {code} · {SEATED}")
+
+
+def _two_windows_lead_one_after_the_other(lesson: Lesson, code: str) -> Page:
+    with lesson.teacher.expect_popup() as opened:
+        lesson.teacher.evaluate("void window.open(location.href)")  # as "Duplicate tab" does: storage is copied
+    second = opened.value
+    expect(opener(second)).to_have_text(f"Room {code} · {SEATED}")
+    expect(said(lesson.teacher)).to_contain_text("Another window leads this room now.")
+    pill(lesson.teacher).get_by_role("button", name="Lead here").click()
+    expect(opener(lesson.teacher)).to_have_text(f"Room {code} · {SEATED}")
+    expect(said(second)).to_contain_text("Another window leads this room now.")
+    # Somebody else's room is another room: nothing here changes.
+    other = lesson.students[4]
+    opener(other).click()
+    other.get_by_role("button", name="Leave room").click()
+    opener(other).click()
+    other.get_by_role("button", name="Open a room").click()
+    expect(other.locator(".room .code")).not_to_have_text(code)
+    expect(opener(other)).to_have_text(re.compile(r"^Room [A-Z]{4} · 0$"))
+    expect(opener(lesson.teacher)).to_have_text(f"Room {code} · {SEATED - 1}")
+    return second
+
+
+def _the_teacher_goes_and_comes_back(lesson: Lesson, second: Page) -> None:
+    lesson.teacher.close()
+    for student in lesson.students[:4]:
+        expect(said(student)).to_contain_text("The teacher's page is gone. You stay where you are.")
+        expect(sentence_box(student)).to_be_visible()
+    pill(second).get_by_role("button", name="Lead here").click()
+    for student in lesson.students[:4]:
+        expect(said(student)).not_to_contain_text("gone")
+
+
+def _the_room_is_closed(lesson: Lesson, second: Page, code: str) -> None:
+    opener(second).click()
+    second.get_by_role("button", name="Close room").click()
+    for student in lesson.students[:4]:
+        expect(said(student)).to_have_text(re.compile(f"^The teacher closed room {code}. You stay where you are.$"))
+    join(lesson.students[0], code)
+    expect(lesson.students[0].locator(".room .notice")).to_contain_text(f"The teacher closed room {code}.")
+
+
+def _the_server_ends_with_followers_connected(lesson: Lesson, second: Page, server: Any) -> None:
+    second.get_by_role("button", name="Open a room").click()
+    again = second.locator(".room .code").inner_text()
+    for student in lesson.students[1:3]:
+        join(student, again)
+    expect(opener(second)).to_have_text(f"Room {again} · 2")
+    begun = time.monotonic()
+    assert server.stop(timeout=30) != -signal.SIGKILL
+    assert time.monotonic() - begun < 8
+    expect(said(lesson.students[1])).to_contain_text("The server was stopped. You stay where you are.")
+    expect(sentence_box(lesson.students[1])).to_be_visible()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def frame(page: Page) -> Locator:
+    return page.locator(".hs-frame")
+
+
+def slide_box(page: Page) -> dict[str, float]:
+    return page.evaluate(
+        """() => { const {left, top, right, bottom} = document.querySelector('[data-hs-now]').getBoundingClientRect();
+        return {left, top, right, bottom, bar: document.querySelector('.hs-frame').getBoundingClientRect().top,
+          scale: Number(getComputedStyle(document.body).getPropertyValue('--hs-slide-scale'))}; }"""
+    )
+
+
+def test_the_page_on_a_projector(page: Page, app_url: str) -> None:
+    page.set_viewport_size({"width": 1280, "height": 720})
+    visit(page, app_url)
+    sentence_box(page).focus()
+    page.keyboard.press("End")
+    page.keyboard.type("p")
+    assert page.locator("body[data-hs-present]").count() == 0  # a letter that is typed is a letter
+    page.keyboard.press("Backspace")
+    page.locator(".hs h2").click()
+    page.keyboard.press("p")
+    expect(page).to_have_url(re.compile("present=true"))
+    expect(frame(page)).to_contain_text("1 of 3")
+    wait_until_drawn(page)
+
+    # One figure, half as large again, and the pointer finds what it is over.
+    for width, height, least in ((1920, 1080, 2.0), (1280, 720, 1.5)):
+        page.set_viewport_size({"width": width, "height": height})
+        wait_until_drawn(page)
+        box = slide_box(page)
+        assert box["scale"] >= least
+        assert 0 <= box["left"] < box["right"] <= width
+        assert 0 <= box["top"] < box["bottom"] <= box["bar"]
+    assert page.locator("[data-hs-now]").count() == 1
+    assert not sentence_box(page).is_visible()
+    word = page.locator('.hs .hs-word[data-side="query"]').nth(4)
+    word.hover()
+    expect(page.locator(".hs h2")).to_contain_text("cats looks at")
+    halo = page.locator(".hs-halo").bounding_box()
+    over = word.bounding_box()
+    assert halo is not None
+    assert over is not None
+    assert abs(halo["x"] - over["x"] - over["width"] / 2) < 2
+
+    # The clicker turns the slides, the arrows stay with the figure.
+    page.locator(".hs .hs-scroll").first.focus()
+    before = selection(page)
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".hs")).not_to_have_attribute("data-head", str(before[1]))
+    layer = selection(page)[0]
+    page.keyboard.press("PageDown")
+    expect(frame(page)).to_contain_text("2 of 3")
+    assert selection(page)[0] == layer
+    page.mouse.move(640, 400)
+    page.keyboard.press("PageDown")
+    expect(frame(page)).to_contain_text("each row is a word that looks")
+    wait_until_drawn(page)
+    svg = page.locator("[data-hs-now] svg.main-svg").first.bounding_box()
+    assert svg is not None
+    assert svg["width"] == pytest.approx(1248, abs=2)  # all of the chart, and nothing but the chart
+    assert violations(page) == []
+
+    # Past the last figure comes the next page of the lesson, and back is where one was.
+    page.keyboard.press("PageDown")
+    expect(page).to_have_url(re.compile(r"/finder\?.*present=true"))
+    page.keyboard.press("PageUp")
+    expect(frame(page)).to_contain_text("3 of 3")
+    assert parse_qs(urlsplit(page.url).query)["present"] == ["true"]
+
+    page.keyboard.press("q")
+    expect(page.locator(".hs-board img")).to_be_visible()
+    expect(page.locator(".hs-board p")).not_to_contain_text("present")
+    page.keyboard.press("q")
+    page.keyboard.press("p")
+    expect(page).not_to_have_url(re.compile("present"))
+    expect(sentence_box(page)).to_be_visible()
+
+
+def test_a_presented_page_reloads_presented_and_prints_whole(page: Page, app_url: str) -> None:
+    page.set_viewport_size({"width": 1280, "height": 720})
+    visit(page, f"{app_url}/cache?present=true")
+    expect(frame(page)).to_contain_text("KV cache")
+    page.emulate_media(media="print")
+    shown = page.evaluate(
+        """() => ['[data-testid=stHeader]', '.hs-frame', '.room', '[data-testid=stPlotlyChart]'].map((name) => {
+        const shadow = document.querySelector('.st-key-room [data-testid=stBidiComponentIsolated]').shadowRoot;
+        const node = document.querySelector(name) ?? shadow.querySelector(name);
+        return node.checkVisibility({visibilityProperty: true}); })"""
+    )
+    assert shown == [False, False, False, True]
+    main = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stMain]')).overflow")
+    assert main == "visible"  # all of the page reaches the paper, not a screenful
+
+
+def test_the_menu_is_for_everyone(page: Page, app_url: str) -> None:
+    visit(page, f"{app_url}/cache")
+    opener(page).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Open a room")).to_be_visible()
+    assert violations(page, {"include": [[".st-key-room"]]}) == []
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Open a room")).not_to_be_visible()
+    expect(opener(page)).to_be_focused()
