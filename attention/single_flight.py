@@ -8,11 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from attention.jobs import AbandonedError
+
 
 class SingleFlight:
     """A cache bounded by bytes in which equal requests run once, also while the first is still running.
 
-    ``size_of`` gives a result's bytes. Failures are told to everyone who waited and are not kept.
+    ``size_of`` gives a result's bytes. Failures are told to everyone who waited and are not kept. A run that was
+    given up by those who began it is begun anew by one of those who still wait.
     """
 
     def __init__(self, max_bytes: int, size_of: Callable[[Any], int]) -> None:
@@ -25,17 +28,22 @@ class SingleFlight:
 
     def get(self, key: str, compute: Callable[[], Any]) -> Any:
         """The kept result for ``key``, or the one being computed, or a new one."""
-        with self._lock:
-            if key in self._done:
-                self._done.move_to_end(key)
-                return self._done[key]
-            future = self._running.get(key)
-            mine = future is None
-            if future is None:
-                future = self._running[key] = Future()
-        if mine:
-            self._run(key, future, compute)
-        return future.result()
+        while True:
+            with self._lock:
+                if key in self._done:
+                    self._done.move_to_end(key)
+                    return self._done[key]
+                future = self._running.get(key)
+                mine = future is None
+                if future is None:
+                    future = self._running[key] = Future()
+            if mine:
+                self._run(key, future, compute)
+                return future.result()
+            try:
+                return future.result()
+            except AbandonedError:
+                continue  # given up by others, not by whoever waits here
 
     def _run(self, key: str, future: Future[Any], compute: Callable[[], Any]) -> None:
         try:

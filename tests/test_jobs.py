@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
+from attention import single_flight
 from attention.jobs import AbandonedError, Jobs
+from attention.single_flight import SingleFlight
 
 
 def wait(condition: Callable[[], bool], seconds: float = 5) -> None:
@@ -103,3 +106,37 @@ def test_a_fault_is_told_to_everyone_and_not_kept() -> None:
     with jobs.watch("a", lambda say: 7) as again:
         assert again.done.wait(5)
         assert again.result == 7
+
+
+def test_a_run_given_up_by_one_session_does_not_fail_another_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever changes a box leaves and comes back at once, while the old run has not yet noticed."""
+    waits, go, runs = threading.Event(), threading.Event(), []
+
+    class Watched(Future):  # type: ignore[type-arg]
+        def result(self, timeout: float | None = None) -> object:
+            waits.set()
+            return super().result(timeout)
+
+    monkeypatch.setattr(single_flight, "Future", Watched)
+    jobs, kept = Jobs(), SingleFlight(1024, len)
+
+    def compute(say: Callable[[float], None]) -> str:
+        runs.append(1)
+        go.wait(5)
+        say(0.5)
+        return "done"
+
+    def work(say: Callable[[float], None]) -> str:
+        return str(kept.get("k", lambda: compute(say)))
+
+    with jobs.watch("a", work) as first:
+        wait(lambda: runs == [1])
+    with jobs.watch("a", work) as second:
+        assert waits.wait(5)
+        go.set()
+        assert second.done.wait(5)
+        assert (second.result, second.error) == ("done", None)
+    assert isinstance(first.error, AbandonedError)
+    assert runs == [1, 1]
