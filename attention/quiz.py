@@ -168,11 +168,12 @@ def letter(place: int) -> str:
 
 def read_shape(text: str) -> tuple[int, ...]:
     """A shape as people write it: ``(4, 8, 2)``, ``4 8 2`` or ``4x8x2``. Raises UserError without whole numbers."""
-    if not re.fullmatch(r"[\s()\[\],;x×*·]*(\d{1,9}[\s()\[\],;x×*·]*)+", text, re.IGNORECASE):
+    parts = [part for part in re.split(r"[\s()\[\],;x×*·]+", text.strip(), flags=re.IGNORECASE) if part]
+    if not parts or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
         raise UserError(
             f"“{text.strip()[:40]}” is not a shape.", "A shape is whole numbers, like (5, 4, 8).", "Write it like that."
         )
-    return tuple(int(number) for number in re.findall(r"\d+", text))
+    return tuple(map(int, parts))
 
 
 @cache

@@ -323,7 +323,6 @@ def _bug(*keys: str) -> Maker:
         spoiled = tuple(report.wrong_line if at == place else line for at, line in enumerate(lines))
         values = drawn.values | {
             "given": GIVEN.get(key, FROM_STEP_1),
-            "line": place + 1,
             "title": report.mistake.title,
             "effect": report.sentence,
             "right_line": lines[place],

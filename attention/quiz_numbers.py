@@ -184,20 +184,6 @@ def plain_models() -> tuple[KnownModel, ...]:
     )
 
 
-@cache
-def latent_models() -> tuple[KnownModel, ...]:
-    """Decoders that cache a latent and nothing else beside it."""
-    return tuple(
-        one
-        for one in known_models()
-        if one.rung == "MLA"
-        and not one.refusal
-        and len(one.cache.groups) == 1
-        and one.cache.layers[0].kind == "latent"
-        and not one.cache.layers[0].d_index
-    )
-
-
 def _model_values(model: KnownModel) -> dict[str, Any]:
     return {
         "model": model.name,
@@ -278,10 +264,15 @@ def _window(draw: Random) -> Made:
 
 
 def _latent(draw: Random) -> Made:
-    model = draw.choice(latent_models())
-    (spec, layers), *_ = model.cache.groups
-    values = {"model": model.name, "d_latent": spec.d_latent, "d_rope": spec.d_rope, "n_heads": model.n_heads}
-    return Made(values | {"n_layers": layers}, spec.elements_per_token)
+    sizes = {
+        "n_layers": draw.choice((24, 27, 32, 60)),
+        "n_heads": draw.choice((16, 32, 64)),
+        "n_kv_heads": 1,
+        "d_head": 128,
+        "d_latent": draw.choice((128, 256, 384, 512, 768)),
+        "d_rope": draw.choice((16, 32, 64)),
+    }
+    return Made(sizes, KVCache.from_sizes(**sizes).layers[0].elements_per_token)
 
 
 def _rung_order(draw: Random) -> Made:

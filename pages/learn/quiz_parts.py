@@ -40,8 +40,14 @@ ol.hs-q-plan { margin: 0 !important; padding-inline-start: 1.6rem !important; ma
 .hs-q-plan li { margin: 0 0 0.7rem !important; padding-inline-start: 0.3rem !important; line-height: 1.45;
   font-size: 1.05rem; }
 .hs-q-plan b { font-weight: 700; }
-.st-key-q-steps [data-testid="stBaseButton-secondary"], .st-key-q-steps [data-testid="stBaseButton-primary"] {
-  justify-content: flex-start; }
+ul.hs-q-told { list-style: none; margin: 0 !important; padding: 0 !important; max-width: 60rem; }
+.hs-q-told li { margin: 0 0 0.3rem !important; padding: 0 !important; display: flex; gap: 0.4rem; font-size: 1.05rem; }
+.hs-q-told li span { flex: 0 0 1.2rem; font-weight: 700; }
+.hs-q-verdict code { font-size: 0.95em; overflow-wrap: anywhere; }
+[data-testid="stForm"] [role="radiogroup"] { gap: 0.5rem 1rem; }
+@media (prefers-color-scheme: dark) {
+  [data-testid="stBaseButton-primaryFormSubmit"] { background: #1d4ed8; border-color: #1d4ed8; color: #fff; }
+}
 .st-key-q-steps { gap: 0.4rem; }
 </style>"""
 
@@ -80,11 +86,11 @@ def address(link: Link) -> str:
     return f"{base_path()}/{link.path}" + (f"?{asked}" if asked else "")
 
 
-def link_html(link: Link) -> str:
-    """The link, opened in a new tab: the paper stays where it is."""
+def link_html(link: Link, *, note: bool = True) -> str:
+    """The link, opened in a new tab so that the paper stays where it is; ``note`` says so beside it."""
+    said = ' <span class="hs-q-small">(new tab)</span>' if note else ""
     return (
-        f'<a class="hs-q-link" href="{html.escape(address(link))}" target="_blank">{html.escape(link.words)}</a>'
-        ' <span class="hs-q-small">(new tab)</span>'
+        f'<a class="hs-q-link" href="{html.escape(address(link))}" target="_blank">{html.escape(link.words)}</a>{said}'
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,7 @@ def show(sitting: Sitting) -> None:
     if asked.picture is None and not asked.code:
         _body(sitting, place, asked, closed, at)
     else:
-        left, right = st.columns([1.15, 1], gap="large")
+        left, right = st.columns([1.15, 1], gap="medium")
         with left:
             _to_read(asked)
         with right:
@@ -64,7 +65,13 @@ def _head(sitting: Sitting, place: int, asked: Question, at: str) -> str:
 
 def _body(sitting: Sitting, place: int, asked: Question, closed: bool, at: str) -> None:
     given = sitting.given.get(place)
-    _FORMS[asked.form](asked, given, closed, f"q-{sitting.paper.seed}-{place}-{asked.id}")
+    key = f"q-{sitting.paper.seed}-{place}-{asked.id}"
+    if asked.form == "head":
+        _head_choice(asked, given, closed, key)
+    elif not closed:
+        _FORMS[asked.form](asked, key)
+    elif asked.form == "choose" and not asked.code:
+        st.html(_told(asked, given))
     error = st.session_state.get(quiz_sitting.REFUSED)
     if error is not None and not closed:
         show_error(error)
@@ -72,13 +79,24 @@ def _body(sitting: Sitting, place: int, asked: Question, closed: bool, at: str) 
         st.html(_verdict(asked, given, sitting.verdict(place), at))
 
 
+def _told(asked: Question, given: Given | None) -> str:
+    """The choices once they are answered: the right one and a wrong one that was taken are marked."""
+    lines = []
+    for place, choice in enumerate(asked.choices):
+        right = place == asked.answer
+        mark = MARKS[right] if right or place == given else ""
+        words = html.escape(choice)
+        lines.append(f"<li><span>{mark}</span>{f'<b>{words}</b>' if right else words}</li>")
+    return f'<ul class="hs-q-told">{"".join(lines)}</ul>'
+
+
 def _verdict(asked: Question, given: Given | None, right: bool | None, at: str) -> str:
     lines = [{True: "✓ Right.", False: "✗ Not right.", None: "✗ Not answered."}[right]]
-    if right is False and given is not None and asked.form != "order":
-        lines.append(f"You said: {asked.words_of(given)}.")
+    if right is False and given is not None:
+        lines.append(f"You said: {asked.words_of(given).rstrip('.')}.")
     lines.append(f"The answer: {asked.right_words.rstrip('.')}.")
     lines.append(asked.reason)
-    said = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    said = "".join(f"<p>{_with_code(line)}</p>" for line in lines)
     kind = "yes" if right else "no"
     return (
         f'<div class="hs-q-verdict hs-q-{kind}" role="status" tabindex="-1" data-at="{at}">{said}'
@@ -86,61 +104,54 @@ def _verdict(asked: Question, given: Given | None, right: bool | None, at: str) 
     )
 
 
+def _with_code(line: str) -> str:
+    """Plain words as HTML; what stands between backticks is code."""
+    return re.sub("`(.+?)`", r"<code>\1</code>", html.escape(line))
+
+
 # ---- the ways to answer
 
 
-def _choose(asked: Question, given: Given | None, closed: bool, key: str) -> None:
+def _choose(asked: Question, key: str) -> None:
     with st.form(key, border=False):
-        chosen = st.radio(
+        st.radio(
             asked.text,
             range(len(asked.choices)),
-            index=int(given) if isinstance(given, int) else None,
+            index=None,
             format_func=lambda place: plain(asked.choices[place]),
             key=f"{key}-radio",
             horizontal=bool(asked.code),
             label_visibility="collapsed",
-            disabled=closed,
         )
-        _submit(asked, closed, lambda: st.session_state[f"{key}-radio"])
-    assert closed or chosen is None or chosen in range(len(asked.choices))
+        _submit(asked, lambda: st.session_state[f"{key}-radio"])
 
 
-def _number(asked: Question, given: Given | None, closed: bool, key: str) -> None:
-    exact = asked.tolerance == 0
-    numbers: dict[str, Any] = {"step": 1} if exact else {"step": 0.01, "format": "%0.2f"}
-    value = None if given is None else int(given) if exact else float(given)  # type: ignore[arg-type]
+def _number(asked: Question, key: str) -> None:
+    numbers: dict[str, Any] = {"step": 1} if asked.tolerance == 0 else {"step": 0.01, "format": "%0.2f"}
     with st.form(key, border=False):
         st.number_input(
             f"Your answer, in {asked.unit}" if asked.unit else "Your answer",
-            value=value,
+            value=None,
             key=f"{key}-number",
-            disabled=closed,
             placeholder="a number",
             width=FIELD,
             **numbers,
         )
         _small(asked.allowed)
-        _submit(asked, closed, lambda: st.session_state[f"{key}-number"])
+        _submit(asked, lambda: st.session_state[f"{key}-number"])
 
 
-def _shape(asked: Question, given: Given | None, closed: bool, key: str) -> None:
+def _shape(asked: Question, key: str) -> None:
     with st.form(key, border=False):
         st.text_input(
-            "Your answer, a shape",
-            value="" if given is None else str(given),
-            key=f"{key}-shape",
-            disabled=closed,
-            placeholder="like (5, 4, 8)",
-            autocomplete="off",
-            width=FIELD,
+            "Your answer, a shape", key=f"{key}-shape", placeholder="like (5, 4, 8)", autocomplete="off", width=FIELD
         )
-        _submit(asked, closed, lambda: st.session_state[f"{key}-shape"].strip() or None)
+        _submit(asked, lambda: st.session_state[f"{key}-shape"].strip() or None)
 
 
-def _order(asked: Question, given: Given | None, closed: bool, key: str) -> None:
-    order = given if isinstance(given, tuple) else quiz_sitting.pending()
-    if not closed:
-        _small("Press them in order. Press one again to take it out.")
+def _order(asked: Question, key: str) -> None:
+    order = quiz_sitting.pending()
+    _small("Press them in order. Press one again to take it out.")
     with st.container(key="q-steps"):
         for place, choice in enumerate(asked.choices):
             rank = order.index(place) + 1 if place in order else None
@@ -148,13 +159,11 @@ def _order(asked: Question, given: Given | None, closed: bool, key: str) -> None
                 f"{rank}. {plain(choice)}" if rank else plain(choice),
                 key=f"{key}-{place}",
                 type="primary" if rank else "secondary",
-                disabled=closed,
                 on_click=quiz_sitting.press,
                 args=(place,),
                 width=420,
             )
-    if not closed:
-        st.button("Answer", key=f"{key}-answer", type="primary", on_click=_take, args=(asked, quiz_sitting.pending))
+    st.button("Answer", key=f"{key}-answer", type="primary", on_click=_take, args=(asked, quiz_sitting.pending))
 
 
 def _head_choice(asked: Question, given: Given | None, closed: bool, key: str) -> None:
@@ -188,17 +197,16 @@ def _head_choice(asked: Question, given: Given | None, closed: bool, key: str) -
         )
 
 
-_FORMS: dict[str, Callable[[Question, Given | None, bool, str], None]] = {
+_FORMS: dict[str, Callable[[Question, str], None]] = {
     "choose": _choose,
     "number": _number,
     "shape": _shape,
     "order": _order,
-    "head": _head_choice,
 }
 
 
-def _submit(asked: Question, closed: bool, read: Callable[[], Given | None]) -> None:
-    st.form_submit_button("Answer", type="primary", disabled=closed, on_click=_take, args=(asked, read))
+def _submit(asked: Question, read: Callable[[], Given | None]) -> None:
+    st.form_submit_button("Answer", type="primary", on_click=_take, args=(asked, read))
 
 
 def _take(asked: Question, read: Callable[[], Given | None]) -> None:

@@ -31,10 +31,10 @@ def show(sitting: Sitting) -> None:
     if again:
         questions = sitting.paper.questions
         st.html(
-            '<p class="hs-q-small"><b>Worth another look:</b></p><ul class="hs-q-small">'
+            '<p class="hs-q-small"><b>Worth another look</b> (links open in a new tab)</p><ul class="hs-q-small">'
             + "".join(
                 f"<li>Question {place + 1}, {WORDS[sitting.verdict(place)]}: {html.escape(questions[place].text)} "
-                f"{link_html(questions[place].link)}</li>"
+                f"{link_html(questions[place].link, note=False)}</li>"
                 for place in again
             )
             + "</ul>"
