@@ -137,6 +137,7 @@ def test_a_link_a_reload_and_the_other_model(page: Page, app_url: str) -> None:
     expect(page.locator(".hsl-fate").nth(1)).to_contain_text("measured on the texts only")
     # A run of the script keeps what was chosen; another model begins anew.
     page.get_by_role("tab", name="All numbers").click()
+    expect(page.get_by_role("region", name="Every setting measured")).to_be_visible()
     wait_until_drawn(page, LONGEST / 1000)
     expect(board(page)).to_have_attribute("data-share-way", "first")
     page.get_by_role("combobox", name="Model").click()
