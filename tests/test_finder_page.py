@@ -183,6 +183,20 @@ class TestFind:
         assert html(app, "hs-f-answer") == [f"mat looks at the²: {first}"]
         assert {link.weight for link in links} != {link.weight for link in rank_heads_for_link(TINY, TINY_TEXT, 5, 0)}
 
+    def test_a_causal_row_holds_no_later_words_and_far_words_are_told_from_the_farthest_measured(self) -> None:
+        text = "the cat sat on a mat that the dog chased and it ran away because b was tired c d e"
+        app = opened(model=TINY, start="Starts with nothing", text=text, f_query="c", f_key="cat")
+        assert_no_fault(app)
+        assert "its mean for a word 16 words back, the farthest measured (n = 11)" in html(app, "hs-f-said")[0]
+        places = [int(one) for words in html(app, "hs-f-lines") for one in re.findall(r"place \d+ of (\d+)", words)]
+        assert places == [19] * 5  # "c" is the 19th of 21 words
+
+    @pytest.mark.parametrize("layer", ["²", "9" * 5000, "-1", "2.0", "<b>"])
+    def test_a_link_to_a_head_that_is_not_there_still_opens(self, layer: str) -> None:
+        app = tiny(f_layer=layer)
+        assert_no_fault(app)
+        assert html(app, "hs-f-answer")
+
     def test_another_sentence_finds_words_of_its_own(self) -> None:
         app = opened(f_query="were", f_key="fed")
         app.text_input(key="text").set_value("Birds sing.").run()
@@ -409,6 +423,15 @@ class TestMute:
             assert not {*heads} & {*muted}
         app = tiny(f_tab=MUTE, f_random="true")
         assert any("As many other heads at random" in words for words in html(app, "hs-f-said"))
+
+    def test_where_fewer_others_are_left_none_are_drawn_and_that_is_said(self) -> None:
+        most = [f"L{layer} H{head}" for layer in (0, 1) for head in range(5)]  # 10 of 18
+        assert finder_mute.drawn_instead(load_model(TINY), finder_mute.heads_of(most)) == []
+        assert len(finder_mute.drawn_instead(load_model(TINY), finder_mute.heads_of(most[:9]))) == 3
+        app = tiny(f_tab=MUTE, f_random="true", f_mute=most)
+        assert_no_fault(app)
+        assert finder_mute.TOO_FEW in html(app, "hs-f-said")
+        assert not any("at random" in words for words in html(app, "hs-f-said"))
 
     def test_an_encoder_shows_what_its_embedding_becomes(self) -> None:
         app = opened(f_tab=MUTE)

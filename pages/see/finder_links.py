@@ -163,9 +163,10 @@ def _show(
     links = default_engine().link(traced.request, query, key)
     ranked = sorted(links, key=lambda one: -one.gain) if beyond else list(links)
     first = ranked[:SHOWN]
-    distance = key - query
-    n = int(profile.counts[profile.reach + max(-profile.reach, min(profile.reach, distance))])
-    _headline(first[0], labels[query], labels[key], distance, n)
+    distance = max(-profile.reach, min(profile.reach, key - query))
+    n = int(profile.counts[profile.reach + distance])
+    measured = _far(distance) if distance == key - query else f"{_far(distance)}, the farthest measured"
+    _headline(first[0], labels[query], labels[key], measured, n)
     question = question_of(traced.model.id, traced.text, labels[query], labels[key])
     if question:
         small(question.note)
@@ -187,19 +188,19 @@ def _show(
         _first_five(traced, first, labels, link)
         small(
             "Weights are between whole words: added over the key's pieces, averaged over the query's (Clark et al. "
-            f"2019, arXiv 1906.04341, section 4.1). Distance alone: the head's own mean at {_far(distance)}, over "
+            f"2019, arXiv 1906.04341, section 4.1). Distance alone: the head's own mean at {measured}, over "
             f"{n:,} pairs of words in our plain sentences. They are by {written_by()}."
         )
 
 
-def _headline(first: HeadLink, query: str, key: str, distance: int, n: int) -> None:
+def _headline(first: HeadLink, query: str, key: str, measured: str, n: int) -> None:
     q_ink, k_ink = QUERY.on(theme()), KEY.on(theme())
     answer(
         f'<b style="color:{q_ink}"><bdi>{html.escape(query)}</bdi></b> looks at '
         f'<b style="color:{k_ink}"><bdi>{html.escape(key)}</bdi></b>: <b>{percent(first.weight)}</b> in layer '
         f"{first.layer}, head {first.head}"
     )
-    usual = f"Distance alone would give {percent(first.positional)}: its mean for a word {_far(distance)} (n = {n:,})."
+    usual = f"Distance alone would give {percent(first.positional)}: its mean for a word {measured} (n = {n:,})."
     if is_trap(first):
         usual = f'<span class="hs-f-trap">A trap.</span> {usual} It hardly needs to know the word.'
     said(usual)
@@ -238,12 +239,13 @@ def _one_of_five(
     rows = word_rows(traced, one.layer, one.head)
     picture = link_map(rows, labels, query, key, (one.layer, one.head), theme(), traced.causal)
     st.plotly_chart(picture.figure, key=f"f-map-{place}", alt=picture.alt, config={"displayModeBar": False})
+    seen = query + 1 if traced.causal else len(labels)
     shared = f"<br>K/V head {one.kv_head}" if traced.layout.q_per_kv > 1 else ""
     trap = '<br><span class="hs-f-trap">Mostly distance</span>' if is_trap(one) else ""
     label = f"<br>{html.escape(row.title)}" if row else ""
     st.html(
         f'<p class="hs-f-lines">distance alone {percent(one.positional)}<br>'
-        f"place {one.rank} of {len(labels)} in its row{shared}{trap}{label}</p>"
+        f"place {one.rank} of {seen} in its row{shared}{trap}{label}</p>"
     )
     open_head(one.layer, one.head, query=_token(traced, query))
 

@@ -39,6 +39,7 @@ from pages.shared.tables import table
 HOWS: dict[str, How] = {"zeros": "zero", "their mean over the text": "mean"}
 NAME = re.compile(r"L(\d+) H(\d+)")
 DRAWS = 3
+TOO_FEW = "More than half of all heads are muted: as many others are not left to compare with."
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,12 @@ def _toggle(layer: int, head: int) -> None:
 
 
 def drawn_instead(model: LoadedModel, muted: tuple[Head, ...]) -> list[tuple[Head, ...]]:
-    """Seeded draws of as many other heads: what muting any heads would do."""
+    """Seeded draws of as many other heads: what muting any heads would do. None where fewer are left."""
     every = [(layer, head) for layer in range(model.n_layers) for head in range(model.layout.n_heads)]
     others = [head for head in every if head not in muted]
-    many = min(len(muted), len(others))
-    return [tuple(sorted(random.Random(seed).sample(others, many))) for seed in range(DRAWS)]
+    if len(others) < len(muted):
+        return []
+    return [tuple(sorted(random.Random(seed).sample(others, len(muted)))) for seed in range(DRAWS)]
 
 
 def _unmute() -> None:
@@ -209,8 +211,10 @@ def _embedding(effect: MutedEffect, model: LoadedModel, request: MuteRequest, bo
     assert effect.similarity is not None
     answer(f"{_who(request.heads)}, your sentence's embedding is <b>{effect.similarity:.3f}</b> similar to itself")
     said(f"1 is no change. {_moved(effect)}")
-    if board.beside:
-        draws = [replace(request, heads=heads) for heads in drawn_instead(model, request.heads)]
+    draws = [replace(request, heads=heads) for heads in drawn_instead(model, request.heads)]
+    if board.beside and not draws:
+        said(TOO_FEW)
+    elif board.beside:
         found = [default_engine().muted(draw).similarity or 0.0 for draw in draws]
         said(f"As many other heads at random: <b>{median(found):.3f}</b> (median of {len(found)} seeded draws).")
 
@@ -227,9 +231,11 @@ def _copy(effect: MutedEffect, model: LoadedModel, request: MuteRequest, board: 
         f"<b>{copied.mean_after:.1f}</b> nats",
         place,
     )
-    if board.beside:
+    draws = [replace(asked, heads=heads) for heads in drawn_instead(model, request.heads)]
+    if board.beside and not draws:
+        said(TOO_FEW)
+    elif board.beside:
         with st.spinner("The same with other heads, drawn at random…"):
-            draws = [replace(asked, heads=heads) for heads in drawn_instead(model, request.heads)]
             found = [default_engine().copied(draw).mean_after for draw in draws]
         said(f"As many other heads at random: <b>{median(found):.1f}</b> nats (median of {len(found)} seeded draws).")
     begins = f"start token {board.start}" if board.start else "no start token"

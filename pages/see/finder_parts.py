@@ -98,8 +98,8 @@ def head_in_view(model: LoadedModel) -> Head:
     found = []
     for name, many, first in zip(("f_layer", "f_head"), (model.n_layers, model.layout.n_heads), usual, strict=True):
         asked = st.session_state.get(name, st.query_params.get(name, first))
-        number = int(asked) if str(asked).isdigit() else first
-        found.append(number if number < many else 0)
+        named = {str(number): number for number in range(many)}  # a link may say anything
+        found.append(named.get(str(asked), first if first < many else 0))
     return found[0], found[1]
 
 
