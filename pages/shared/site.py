@@ -28,6 +28,7 @@ PAGES = (
     SitePage("Cost", "cost/write.py", "Watch it write", "write", "watch a model write and its memory grow"),
     SitePage("Cost", "cost/cache.py", "KV cache", "cache", "see what the memory of attention costs"),
     SitePage("Cost", "cost/ladder.py", "The ladder", "ladder", "see what saving that memory does to a real model"),
+    SitePage("Learn", "learn/lesson.py", "Lesson", "lesson", "follow the whole argument, in fifteen minutes"),
     SitePage("Learn", "learn/quiz.py", "Quick check", "quiz", "check what you remember, on a paper of fresh questions"),
 )
 

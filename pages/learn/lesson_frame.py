@@ -1,0 +1,144 @@
+"""What stays while the parts change: where one is, the way on and back, and how a part's words are placed."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from pages.learn.lesson_text import Part, parts, words
+from pages.learn.quiz_parts import address, focus_on
+from pages.shared.share import share_button
+
+AT = "n_part"
+_MOVED = "n_moved"
+# The row of a part's controls and its figure; bound to the link like all controls of the lesson.
+BOUND: Any = {"bind": "query-params", "persist_state": "session"}
+STYLE = """<style>
+.hs-n-lead { font-size: 0.95rem; margin: 0; opacity: 0.85; }
+.hs-n-title { font-size: clamp(1.4rem, 2.4vw, 1.9rem); line-height: 1.25; font-weight: 700; margin: 0; padding: 0; }
+.hs-n-title:focus { outline: none; }
+.hs-n-words p { font-size: 1.1rem; line-height: 1.55; margin: 0 0 0.8rem; max-width: 38rem; overflow-wrap: anywhere; }
+.hs-n-said { font-size: 1rem; line-height: 1.45; margin: 0; }
+ul.hs-n-on { margin: 0 !important; padding-inline-start: 1.2rem !important; max-width: 38rem; }
+.hs-n-on li { margin: 0 0 0.3rem !important; line-height: 1.5; font-size: 1.05rem; padding: 0.1rem 0; }
+.hs-n-on a { font-weight: 600; text-decoration: underline; }
+.hs-n-breath li { font-size: 1.3rem; margin: 0 0 1rem !important; }
+.hs-w-text { font-size: 1.12rem; line-height: 1.75; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
+.hs-w-token { border-radius: 0.25rem; padding: 0.1rem 0; }
+.hs-w-looks { outline: 2px solid; }
+.hs-w-new { text-decoration: none; font-weight: 700; border-bottom: 3px solid currentColor; }
+.st-key-n_bar { gap: 0.5rem 0.8rem; }
+</style>"""
+
+
+def place() -> int:
+    """The part in view, 1 to 9, as its box in the link has it."""
+    return int(st.session_state.get(AT) or 1)
+
+
+def bar() -> Part:
+    """Draw where one is and the buttons beside it; the part to show. Keys: N and B."""
+    every = parts()
+    minutes = sum(part.minutes for part in every)
+    st.html(f'<p class="hs-n-lead">{html.escape(words("lead", n=len(every), minutes=minutes))}</p>')
+    with st.container(horizontal=True, vertical_alignment="center", key="n_bar"):
+        before = st.empty()
+        at = int(
+            st.segmented_control(
+                words("part"),
+                [str(number) for number in range(1, len(every) + 1)],
+                default="1",
+                required=True,
+                key=AT,
+                label_visibility="collapsed",
+                **BOUND,
+            )
+        )
+        before.button(
+            words("back"),
+            key="n_back",
+            icon=":material/chevron_left:",
+            shortcut="B",
+            disabled=at == 1,
+            on_click=_go,
+            args=(at - 1,),
+        )
+        st.button(
+            words("next"),
+            key="n_next",
+            type="primary",
+            icon=":material/chevron_right:",
+            icon_position="right",
+            shortcut="N",
+            disabled=at == len(every),
+            on_click=_go,
+            args=(at + 1,),
+        )
+        share_button(disabled=False)
+    return every[at - 1]
+
+
+def title(part: Part) -> None:
+    """The part's heading, which gets the keyboard's focus after a step."""
+    every = parts()
+    at = every.index(part) + 1
+    where = words("place", at=at, n=len(every), minutes=part.minutes)
+    st.html(
+        f'<p class="hs-n-lead" role="status">{html.escape(where)}</p>'
+        f'<h2 class="hs-n-title" tabindex="-1" data-at="{at}">{html.escape(part.title)}</h2>'
+    )
+    if st.session_state.get(_MOVED):
+        focus_on(".hs-n-title", str(at))
+
+
+def paragraphs(part: Part, values: Mapping[str, Any]) -> None:
+    """The part's words with their numbers, then where to go on."""
+    st.html(f'<div class="hs-n-words">{part.told_html(values)}</div>')
+    onward(part, values, "hs-n-on")
+
+
+def onward(part: Part, values: Mapping[str, Any], kind: str) -> None:
+    """Links to the exact page state that shows more. They open a new tab: the lesson stays where it is."""
+    items = "".join(
+        f'<li><a href="{html.escape(address(link))}" target="_blank">{html.escape(link.words)}</a></li>'
+        for link in part.onward(values)
+    )
+    st.html(
+        f'<p class="hs-n-said">{html.escape(words("onward"))} <span class="hs-n-lead">'
+        f'{html.escape(words("new_tab"))}</span></p><ul class="hs-n-on {kind}">{items}</ul>'
+    )
+
+
+def said(text: str) -> None:
+    """A line above or below a figure, shown literally."""
+    st.html(f'<p class="hs-n-said" role="status">{html.escape(text)}</p>')
+
+
+def foot(part: Part) -> None:
+    """The way on for who has read to the end of the screen."""
+    every = parts()
+    at = every.index(part) + 1
+    if at < len(every):
+        st.button(
+            words("next_named", title=every[at].title),
+            key="n_on",
+            icon=":material/arrow_forward:",
+            on_click=_go,
+            args=(at + 1,),
+        )
+    else:
+        said(words("end"))
+        st.button(words("again"), key="n_again", icon=":material/restart_alt:", on_click=_go, args=(1,))
+
+
+def theme() -> str:
+    """Whether the visitor's page is light or dark."""
+    return str(st.context.theme.type or "light")
+
+
+def _go(to: int) -> None:
+    st.session_state[AT] = str(min(max(to, 1), len(parts())))
+    st.session_state[_MOVED] = True
