@@ -10,7 +10,7 @@ const MEMORY = "__headscope_present";
 const PLACES = "headscope.present.places";
 const FIGURES = '[data-testid="stPlotlyChart"], [data-testid="stBidiComponentIsolated"], table';
 // Figures whose parts are slides of their own: where to look, and what to show.
-const PARTS = { ".hs": ["head", "heads"] };
+const PARTS = { ".hs": ["head", "heads"], ".hst": ["track", "desk"] };
 const MAIN = '[data-testid="stMain"]';
 const LARGER = 1.5;
 // A slide is laid out as if the screen had so many lines, whatever its size; charts write small, and get fewer.
@@ -23,6 +23,9 @@ const INSIDE = `
 .hs[data-hs-part] .hs-panel { height: 100% !important; max-height: none !important; }
 .hs[data-hs-part="head"] :is(.hs-cards, .hs-e) { display: none !important; }
 .hs[data-hs-part="heads"] :is(.hs-cards, .hs-c) { display: none !important; }
+.hst[data-hs-part="track"] .hst-desk { display: none !important; }
+.hst[data-hs-part="track"] .hst-card { height: calc(var(--hs-slide-high) - 140px) !important; }
+.hst[data-hs-part="desk"] .hst-track { display: none !important; }
 `;
 const SAYS = {
   frame: "Present mode",

@@ -281,6 +281,7 @@ def _the_room_is_closed(lesson: Lesson, second: Page, code: str) -> None:
 
 def _the_server_ends_with_followers_connected(lesson: Lesson, second: Page, server: Any) -> None:
     second.get_by_role("button", name="Open a room").click()
+    expect(opener(second)).to_have_text(re.compile(r"^Room [A-Z]{4} · 0$"))
     again = second.locator(".room .code").inner_text()
     for student in lesson.students[1:3]:
         join(student, again)
