@@ -16,6 +16,7 @@ from attention.errors import UserError
 from attention.healed import healed_settings
 from attention.ladder import embeddings
 from attention.models import LoadedModel, load_model
+from attention.plans import turning
 from attention.rung_views import LadderView, RungView, ViewRequest, Written, view_to_fact
 from attention.rungs import ASSETS, Rung, rung_name, rungs_of
 from attention.sharing import LatentKV, ShareKV, as_what_ifs, numbers_cached
@@ -37,11 +38,36 @@ COMPARED_WITH = (
 )
 
 
+def possible_rungs(loaded: LoadedModel) -> tuple[Rung, ...]:
+    """The rungs offered for a model's layout that its attention allows.
+
+    Q, K and V in one piece (GPT-2) leave averaging and keeping the first; K normed before the scores (Qwen 3) leaves
+    all but aligning.
+    """
+    return tuple(rung for rung in rungs_of(loaded.layout) if rung is None or _is_possible(loaded, rung))
+
+
+def _is_possible(loaded: LoadedModel, rung: ShareKV | LatentKV) -> bool:
+    if isinstance(rung, ShareKV) and rung.how in ("mean", "first") and rung.groups == "adjacent":
+        return True
+    if not loaded.kv_projections:
+        return False
+    return isinstance(rung, LatentKV) or rung.how != "aligned" or _turns(loaded)
+
+
+def _turns(loaded: LoadedModel) -> bool:
+    try:
+        turning(loaded)
+    except UserError:
+        return False
+    return True
+
+
 def viewed_rungs(loaded: LoadedModel) -> tuple[Rung, ...]:
     """The rungs a text is shown on: as shipped, heads averaged and aligned, healed ones, whitened latents."""
     plain = [
         rung
-        for rung in rungs_of(loaded.layout)
+        for rung in possible_rungs(loaded)
         if rung is None
         or (isinstance(rung, ShareKV) and rung.how in ("mean", "aligned") and rung.groups == "adjacent")
         or (isinstance(rung, LatentKV) and rung.whiten and rung.split is None)

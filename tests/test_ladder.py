@@ -18,6 +18,8 @@ from attention import LatentKV, LoadedModel, ShareKV, UserError, calibration, ke
 from attention.engine import Engine
 from attention.jobs import AbandonedError
 from attention.ladder import evaluation_pieces, ladder_sweep, rank_correlation
+from attention.ladder_view import ladder_view, possible_rungs, viewed_rungs
+from attention.plots.ladder_board import Measure, board_bytes
 from attention.rungs import (
     LadderPoint,
     SweepRequest,
@@ -29,6 +31,7 @@ from attention.rungs import (
     sweep_facts,
     to_fact,
 )
+from attention.sharing import HOWS
 from attention.texts import bundled_text, evaluation_texts
 from tests.tiny_models import random_module, tiny_config, wrapped
 
@@ -226,6 +229,24 @@ def test_every_rung_of_a_tiny_model_is_measured(name: str) -> None:
             assert quality.apart > -1e-6
             worst, best = (quality.high, quality.low) if name == "llama" else (quality.low, quality.high)
             assert min(worst, best) - 1e-9 <= quality.value <= max(worst, best) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "ways", "latents"),
+    [("gpt2", {"mean", "first"}, False), ("qwen3", {"mean", "first", "random"}, True), ("llama", set(HOWS[:4]), True)],
+)
+def test_a_model_is_shown_and_measured_on_the_rungs_its_attention_allows(
+    name: str, ways: set[str], latents: bool
+) -> None:
+    loaded = tiny(name)
+    rungs = possible_rungs(loaded)
+    assert {one.how for one in rungs if isinstance(one, ShareKV)} == ways
+    assert any(isinstance(one, LatentKV) for one in rungs) == latents
+    view = ladder_view(loaded, "the cat sat", 1, 2)
+    assert [one.rung for one in view.rungs] == [one for one in viewed_rungs(loaded) if one in rungs]
+    assert board_bytes(view, (), Measure("", "", ""), title=name)
+    if name == "gpt2":
+        assert len(ladder_sweep(loaded, rungs)) == len(rungs) == 1 + 2 * 3
 
 
 def test_a_sweep_stops_when_told() -> None:

@@ -177,7 +177,7 @@ class TestNotMeasuredYet:
     def test_a_model_without_a_sweep_can_be_measured(self, minilm: LoadedModel, monkeypatch: Any) -> None:
         rungs = (None, ShareKV(6, "first"), LatentKV(640))
         monkeypatch.setattr(ladder_live, "shipped", lambda _: ())
-        monkeypatch.setattr(ladder_live, "rungs_of", lambda _: rungs)
+        monkeypatch.setattr("attention.ladder_view.possible_rungs", lambda _: rungs)
         app = opened(l_model=title_of(MINILM), l_tab="All numbers")
         assert_sound(app)
         assert "was not measured yet" in told(app)

@@ -49,6 +49,9 @@ def show(view: LadderView, tokens: int) -> None:
     if view.kind == "encoder":
         small("An encoder has no decode cache: it reads the whole sentence at once. Bytes say what it would cache.")
     ranks = [one.rung.rank for one in view.rungs if isinstance(one.rung, LatentKV) and not one.rung.healed]
+    if not ranks:
+        small("This model computes Q, K and V in one piece, so no latent is made of its K and V.")
+        return
     rows = [_row(layout, rank, tokens) for rank in ranks]
     table(
         f"One layer reads {tokens:,} cached tokens for one new token, at 16 bit",

@@ -9,7 +9,7 @@ import streamlit as st
 
 from attention.errors import UserError
 from attention.rung_views import LadderView, ViewRequest
-from attention.rungs import LadderPoint, SweepRequest, rungs_of
+from attention.rungs import LadderPoint, SweepRequest
 from pages.cost.ladder_inputs import Asked, first_view, shipped
 from pages.shared.errors import show_error
 
@@ -116,9 +116,10 @@ def _view(wanted: Asked, place: st.delta_generator.DeltaGenerator) -> None:
 
 def _sweep(model_id: str, place: st.delta_generator.DeltaGenerator) -> None:
     from attention.engine import default_engine
+    from attention.ladder_view import possible_rungs
 
     try:
-        rungs = rungs_of(default_engine().model(model_id).layout)
+        rungs = possible_rungs(default_engine().model(model_id))
         with default_engine().sweep_job(SweepRequest(model_id, rungs)) as job:
             _watch(job, place, "Measuring every rung on our texts", _stop_sweep, ())
         if job.error is not None:
