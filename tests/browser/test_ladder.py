@@ -140,7 +140,10 @@ def test_a_link_a_reload_and_the_other_model(page: Page, app_url: str) -> None:
     expect(page.get_by_role("region", name="Every setting measured")).to_be_visible()
     wait_until_drawn(page, LONGEST / 1000)
     expect(board(page)).to_have_attribute("data-share-way", "first")
-    page.get_by_role("combobox", name="Model").click()
+    model = page.get_by_role("combobox", name="Model")
+    model.scroll_into_view_if_needed()
+    wait_until_drawn(page, LONGEST / 1000)  # Streamlit's list closes while the page still scrolls
+    model.click()
     page.get_by_role("option", name="SmolLM2").click()
     expect(board(page)).to_have_attribute("data-share", "1")
     expect(board(page)).to_have_attribute("data-share-way", "mean")
