@@ -14,6 +14,9 @@ import numpy as np
 
 from attention.layout import HeadLayout
 
+ROPE_BASE = 10_000.0
+Tables = tuple[np.ndarray, np.ndarray]
+
 
 @dataclass(frozen=True)
 class ReadingCost:
@@ -32,17 +35,23 @@ class ReadingCost:
     flops_absorbed: int
 
 
-def reading_cost(layout: HeadLayout, rank: int, seq_len: int, bytes_per_number: int = 2) -> ReadingCost:
-    """The cost of one decoding step in one layer, with the full cache, a rebuilt latent and an absorbed latent."""
+def reading_cost(
+    layout: HeadLayout, rank: int, seq_len: int, bytes_per_number: int = 2, split: tuple[int, int] | None = None
+) -> ReadingCost:
+    """The cost of one decoding step in one layer, with the full cache, a rebuilt latent and an absorbed latent.
+
+    ``split=(rank_k, rank_v)``: K and V have a latent each, and each is rebuilt from its own alone.
+    """
     numbers = layout.n_kv_heads * (layout.d_head + layout.d_head_v)
-    mapped = 2 * layout.n_heads * rank * (layout.d_head + layout.d_head_v)
+    rank_k, rank_v = split or (rank, rank)
+    mapped = rank_k * layout.d_head + rank_v * layout.d_head_v  # multiply-adds from latent to k and v, one head's
     return ReadingCost(
         seq_len,
         seq_len * numbers * bytes_per_number,
         seq_len * rank * bytes_per_number,
         2 * layout.n_heads * seq_len * (layout.d_head + layout.d_head_v),
-        2 * seq_len * rank * numbers,
-        2 * layout.n_heads * seq_len * 2 * rank + mapped,
+        2 * seq_len * layout.n_kv_heads * mapped,
+        2 * layout.n_heads * seq_len * (rank_k + rank_v) + 2 * layout.n_heads * mapped,
     )
 
 
@@ -59,14 +68,17 @@ class AbsorbCheck:
         return float(np.abs(self.explicit - self.absorbed).max() / np.abs(self.explicit).max())
 
 
-def absorb_scores(query: np.ndarray, latent: np.ndarray, up: np.ndarray, *, rope: bool) -> AbsorbCheck:
+def absorb_scores(
+    query: np.ndarray, latent: np.ndarray, up: np.ndarray, *, rope: bool, tables: Tables | None = None
+) -> AbsorbCheck:
     """One head's scores both ways. query (T, d_head), latent (T, rank), up (d_head, rank).
 
-    With ``rope`` both queries and rebuilt keys are turned by position before the product, as Llama does; the
-    absorbed form, which cannot, leaves it out: the difference is what absorbing would cost.
+    With ``rope`` both queries and rebuilt keys are turned by position before the product, as Llama does, by the
+    angles of ``tables`` where a model's own are given; the absorbed form, which cannot, leaves it out: the difference
+    is what absorbing would cost.
     """
     keys = latent @ up.T
-    explicit = turned(query) @ turned(keys).T if rope else query @ keys.T
+    explicit = turned(query, tables) @ turned(keys, tables).T if rope else query @ keys.T
     return AbsorbCheck(explicit, (query @ up) @ latent.T)
 
 
@@ -82,14 +94,14 @@ def decoupled_scores(
     return AbsorbCheck(query @ (latent @ up.T).T + positions, (query @ up) @ latent.T + positions)
 
 
-def turned(y: np.ndarray, base: float = 10_000.0) -> np.ndarray:
-    """Llama's RoPE on (T, width): plane (i, i + width/2) turned by position · base^(-2i/width).
+def turned(y: np.ndarray, tables: Tables | None = None) -> np.ndarray:
+    """Llama's RoPE on (T, width): plane (i, i + width/2) turned by position · 10,000^(-2i/width).
 
-    RoFormer, arXiv 2104.09864, section 3.2.2, in the half-split pairing that Llama's checkpoints use.
+    RoFormer, arXiv 2104.09864, section 3.2.2, in the half-split pairing that Llama's checkpoints use. ``tables``: a
+    model's own (cos, sin), each (T, width), in place of these angles.
     """
     half = y.shape[-1] // 2
-    angles = np.arange(len(y))[:, None] * base ** (-2 * np.arange(half) / y.shape[-1])
+    angles = np.arange(len(y))[:, None] * ROPE_BASE ** (-2 * np.arange(half) / y.shape[-1])
+    cos, sin = (np.cos(angles), np.sin(angles)) if tables is None else (one[:, :half].astype(float) for one in tables)
     low, high = y[:, :half], y[:, half:]
-    return np.concatenate(
-        [low * np.cos(angles) - high * np.sin(angles), high * np.cos(angles) + low * np.sin(angles)], axis=1
-    )
+    return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=1)

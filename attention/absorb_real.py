@@ -20,7 +20,7 @@ SEED = 0
 class RealAbsorb:
     """The checks of one head of one layer on a text. ``rope``: whether this model turns queries and keys.
 
-    ``own`` is the model as it is; ``without_rope`` the same numbers with no turning; ``decoupled`` the same content
+    ``own`` is the model as it is, turned by its own angles; ``without_rope`` the same numbers with no turning; ``decoupled`` the same content
     with ``D_ROPE`` turned numbers a token beside it, drawn from a seed, for the model has none of its own.
     """
 
@@ -59,7 +59,7 @@ def real_absorb(loaded: LoadedModel, text: str, layer: int, head: int, rank: int
         rank,
         len(query),
         rope,
-        absorb_scores(query, latent, up, rope=rope),
+        absorb_scores(query, latent, up, rope=rope, tables=taken.rope),
         absorb_scores(query, latent, up, rope=False),
         decoupled_scores(query, turned[0], latent, turned[1], up),
     )

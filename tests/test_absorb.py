@@ -56,6 +56,14 @@ def test_the_cost_of_one_step_counted_by_hand() -> None:
     assert cost.flops_absorbed == 2 * 9 * 1000 * 256 + 2 * 9 * 128 * 128
 
 
+def test_two_latents_are_each_rebuilt_into_their_own_half() -> None:
+    """128 = 48 + 80: K's 192 numbers from 48, V's 192 from 80; scores on 48, outputs on 80."""
+    cost = reading_cost(HeadLayout(576, 9, 3), 128, 1000, split=(48, 80))
+    assert cost.bytes_latent == 1000 * 128 * 2
+    assert cost.flops_rebuild == 2 * 1000 * (48 * 192 + 80 * 192)
+    assert cost.flops_absorbed == 2 * 9 * 1000 * 128 + 2 * 9 * (48 * 64 + 80 * 64)
+
+
 @pytest.mark.parametrize("name", ["flops_rebuild", "bytes_latent"])
 def test_cost_grows_with_rank(name: str) -> None:
     layout = HeadLayout(576, 9, 3)

@@ -35,3 +35,13 @@ def test_the_rebuilt_key_is_that_of_the_heads_own_group(smollm: LoadedModel) -> 
     layer = real_layer(smollm, text, 16)
     query, key = layer.x @ layer.weights["W_q"][:, 256:320], layer.x @ layer.weights["W_k"][:, 64:128]  # K/V head 1
     np.testing.assert_allclose(found.without_rope.explicit, query @ key.T, rtol=1e-4, atol=1e-3)
+
+
+def test_the_turn_is_the_models_own(smollm: LoadedModel) -> None:
+    """SmolLM2 turns with base 100,000: with the full latent the explicit scores are those the model used."""
+    text = "The capital of Germany is a large city on a river, and many people live there."
+    scores = real_absorb(smollm, text, 16, 4, 384).own.explicit / np.sqrt(64)
+    scores[np.triu_indices(len(scores), k=1)] = -np.inf
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights = trace(smollm, text).weights[16, 4]
+    np.testing.assert_allclose(powers / powers.sum(axis=1, keepdims=True), weights, atol=1e-4)

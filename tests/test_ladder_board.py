@@ -148,6 +148,7 @@ def test_bytes_and_cost_by_hand() -> None:
     assert sent["latent", "whitened", "20"]["bytes"] == 777  # as measured
     cost = sent["latent", "whitened", "20"]["cost"]
     assert cost == {"rebuild": 2 * 1024 * 20 * 60, "scores": 2 * 6 * 1024 * (4 + 16)}
+    assert sent["latent", "split", "8+12"]["cost"]["rebuild"] == 2 * 1024 * 3 * (8 * 4 + 12 * 16)
     assert "cost" not in sent["share", "mean", "1"]
 
 

@@ -188,7 +188,7 @@ def _rung_facts(
             "similar": view.similar,
         }
     if isinstance(rung, LatentKV):
-        cost = reading_cost(layout, rung.rank, SEQ_LEN)
+        cost = reading_cost(layout, rung.rank, SEQ_LEN, split=rung.split)
         facts["cost"] = {"rebuild": cost.flops_rebuild, "scores": cost.flops_scores}
     return facts
 

@@ -134,7 +134,8 @@ def _check(view: LadderView) -> None:
         ],
     )
     small(
-        f"Text: “{default_text(model)}”, in float64. RoPE with base 10,000 (RoFormer, arXiv 2104.09864). "
+        f"Text: “{default_text(model)}”, in float64. RoPE: RoFormer, arXiv 2104.09864. "
+        "The layer's q and k turn by the model's own angles, the drawn numbers with base 10,000. "
         "Absorption and decoupled RoPE: DeepSeek-V2, arXiv 2405.04434, section 2.1."
     )
 
