@@ -108,17 +108,23 @@ def share_text(share: float) -> str:
 def lens_grid(maps: Floats, words: Sequence[str], theme: str, columns: int = 4) -> Chart:
     """The heads of one layer side by side as one picture: (head, query, key), a fixed scale from 0 to 1."""
     n_heads, n_words = maps.shape[:2]
-    rows, pitch = -(-n_heads // columns), n_words + 1
-    board = np.full((rows * pitch, columns * pitch - 1), np.nan, np.float32)
+    rows, pitch = -(-n_heads // columns), n_words + 2
+    board = np.full((rows * pitch, columns * pitch - 2), np.nan, np.float32)
     said = np.full(board.shape, "", dtype=object)
     figure = go.Figure()
     for head in range(n_heads):
-        top, left = head // columns * pitch + 1, head % columns * pitch
+        top, left = head // columns * pitch + 2, head % columns * pitch
         cell = np.s_[top : top + n_words, left : left + n_words]
         board[cell] = maps[head]
         said[cell] = [[f"head {head}: {escaped(q)} → {escaped(k)}" for k in words] for q in words]
         figure.add_annotation(
-            x=left - 0.5, y=top - 1, text=f"head {head}", showarrow=False, xanchor="left", font={"size": 14}
+            x=left - 0.5,
+            y=top - 0.5,
+            yanchor="bottom",
+            text=f"head {head}",
+            showarrow=False,
+            xanchor="left",
+            font={"size": 14},
         )
     figure.add_trace(
         go.Heatmap(
@@ -134,12 +140,57 @@ def lens_grid(maps: Floats, words: Sequence[str], theme: str, columns: int = 4) 
     )
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, autorange="reversed")
-    _calm(figure, theme, 150 * rows)
+    _calm(figure, theme, 160 * rows)
     strongest = [_strongest(one, words) for one in maps]
     told = "; ".join(f"head {head}: {link}" for head, (link, _) in enumerate(strongest))
     table = [(f"head {head}", link, round(weight, 2)) for head, (link, weight) in enumerate(strongest)]
     alt = f"{n_heads} heads of one layer side by side. The strongest link of each: {told}."
     return Chart(figure, alt, ("head", "strongest link", "weight"), tuple(table))
+
+
+def seven_steps(seq_len: int, n_heads: int, d_head: int, theme: str) -> str:
+    """HTML of the seven steps in miniature: one block where heads are one matrix, pieces where each is on its own."""
+    d_model = n_heads * d_head
+    whole, split, apart = (
+        f"({seq_len}, {d_model})",
+        f"({seq_len}, {n_heads}, {d_head})",
+        f"({n_heads}, {seq_len}, {d_head})",
+    )
+    square = f"({n_heads}, {seq_len}, {seq_len})"
+    q, k, v = (colour.on(theme) for colour in (QUERY, KEY, VALUE))
+    lines = (
+        ("1 project", whole, _blocks(1, "Q", q) + _blocks(1, "K", k) + _blocks(1, "V", v), ""),
+        ("2 split", split, _blocks(n_heads, "Q", q), "hs-7-joined"),
+        ("3 permute", apart, _blocks(n_heads, "Q", q), ""),
+        ("4 scores, softmax", square, _blocks(n_heads, "", q), "hs-7-square"),
+        ("5 weights @ V", apart, _blocks(n_heads, "V", v), ""),
+        ("6 concat", whole, _blocks(n_heads, "V", v), "hs-7-joined"),
+        ("7 W_o", whole, _blocks(1, "output", v), ""),
+    )
+    items = "".join(
+        f'<li><b>{name}</b><code>{shape}</code><span class="hs-7-row {kind}" aria-hidden="true">{drawn}</span></li>'
+        for name, shape, drawn, kind in lines
+    )
+    return f'{_SEVEN_STYLE}<ol class="hs-7">{items}</ol>'
+
+
+_SEVEN_STYLE = """<style>
+ol.hs-7 { list-style: none; margin: 0 !important; padding: 0 !important; }
+.hs-7 li { display: grid; grid-template-columns: 9rem 6.5rem 1fr; gap: 0.6rem; align-items: center; min-height: 2.1rem;
+  margin: 0 !important; padding: 0 !important; }
+.hs-7 code { font-size: 0.9rem; background: none; color: inherit; padding: 0; }
+.hs-7-row { display: flex; gap: 0.35rem; min-width: 0; }
+.hs-7-row i { flex: 1 1 0; min-width: 0; height: 1.5rem; border: 2px solid; border-radius: 0.25rem; font-style: normal;
+  font-size: 0.8rem; font-weight: 700; line-height: 1.3rem; text-align: center; overflow: hidden; }
+.hs-7-joined { gap: 0; } .hs-7-joined i { border-radius: 0; margin-inline-start: -1px; }
+.hs-7-square i { flex: 0 0 1.5rem; border-style: dashed; }
+@media (max-width: 700px) { .hs-7 li { grid-template-columns: 1fr auto; } .hs-7-row { grid-column: 1 / -1; } }
+</style>"""
+
+
+def _blocks(count: int, letter: str, ink: str) -> str:
+    names = [letter] if count == 1 else [f"{letter}{head}" if letter and count <= 8 else "" for head in range(count)]
+    return "".join(f'<i style="color:{ink}">{name}</i>' for name in names)
 
 
 def width_chart(shapes: Sequence[Shape], chosen: int, theme: str) -> Chart:
@@ -174,7 +225,7 @@ def width_chart(shapes: Sequence[Shape], chosen: int, theme: str) -> Chart:
         tickformat=",",
     )
     figure.update_yaxes(title="count (log scale)", type="log", tickvals=[2**power for power in range(1, 10)])
-    _calm(figure, theme, 440)
+    _calm(figure, theme, 370)
     inside = sum(USUAL[0] <= one.d_head <= USUAL[1] for one in shapes)
     alt = (
         f"Head count and head width of {len(shapes)} decoders against d_model. Counts grow with d_model; "
@@ -212,7 +263,7 @@ def group_rows(weights: Floats, words: Sequence[str], n_kv_heads: int, theme: st
         tickvals=np.arange(n_words), ticktext=[escaped(word) for word in words], tickangle=-45, showgrid=False
     )
     figure.update_yaxes(tickvals=np.arange(len(board)), ticktext=names, autorange="reversed", showgrid=False)
-    _calm(figure, theme, 90 + 30 * len(board))
+    _calm(figure, theme, 80 + 24 * len(board))
     tops = [int(np.argmax(row)) for row in weights]
     told = "; ".join(
         f"query head {head} looks most at {words[at]}, {percent(float(weights[head, at]))}"

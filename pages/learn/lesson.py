@@ -8,7 +8,7 @@ import streamlit as st
 
 from attention.errors import UserError
 from pages.learn import lesson_cache, lesson_frame, lesson_heads, lesson_ladder, lesson_steps
-from pages.learn.lesson_text import Part
+from pages.learn.lesson_text import Part, parts
 from pages.shared.errors import show_error
 from pages.shared.site import next_link
 
@@ -36,7 +36,8 @@ def page() -> None:
     except UserError as error:
         show_error(error)
     lesson_frame.foot(part)
-    next_link("lesson")
+    if part is parts()[-1]:
+        next_link("lesson")
 
 
 page()

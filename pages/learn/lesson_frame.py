@@ -25,6 +25,10 @@ STYLE = """<style>
 ul.hs-n-on { margin: 0 !important; padding-inline-start: 1.2rem !important; max-width: 38rem; }
 .hs-n-on li { margin: 0 0 0.3rem !important; line-height: 1.5; font-size: 1.05rem; padding: 0.1rem 0; }
 .hs-n-on a { font-weight: 600; text-decoration: underline; }
+ul.hs-n-names { list-style: none; display: flex; flex-wrap: wrap; gap: 0.35rem; margin: 0 !important;
+  padding: 0 !important; font-variant-numeric: tabular-nums; }
+.hs-n-names li { border: 1px solid #8886; border-radius: 0.3rem; padding: 0.05rem 0.45rem !important;
+  margin: 0 !important; font-size: 0.95rem; }
 .hs-n-breath li { font-size: 1.3rem; margin: 0 0 1rem !important; }
 .hs-w-text { font-size: 1.12rem; line-height: 1.75; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 .hs-w-token { border-radius: 0.25rem; padding: 0.1rem 0; }
@@ -45,7 +49,7 @@ def bar() -> Part:
     minutes = sum(part.minutes for part in every)
     st.html(f'<p class="hs-n-lead">{html.escape(words("lead", n=len(every), minutes=minutes))}</p>')
     with st.container(horizontal=True, vertical_alignment="center", key="n_bar"):
-        before = st.empty()
+        before, after = st.empty(), st.empty()
         at = int(
             st.segmented_control(
                 words("part"),
@@ -66,7 +70,7 @@ def bar() -> Part:
             on_click=_go,
             args=(at - 1,),
         )
-        st.button(
+        after.button(
             words("next"),
             key="n_next",
             type="primary",
@@ -96,19 +100,26 @@ def title(part: Part) -> None:
 
 def paragraphs(part: Part, values: Mapping[str, Any]) -> None:
     """The part's words with their numbers, then where to go on."""
-    st.html(f'<div class="hs-n-words">{part.told_html(values)}</div>')
-    onward(part, values, "hs-n-on")
+    st.html(
+        f'<div class="hs-n-words">{part.told_html(values)}</div><p class="hs-n-said">{html.escape(words("onward"))} '
+        f'<span class="hs-n-lead">{html.escape(words("new_tab"))}</span></p>'
+        f'<ul class="hs-n-on">{_links(part, values)}</ul>'
+    )
 
 
-def onward(part: Part, values: Mapping[str, Any], kind: str) -> None:
+def links_only(part: Part, values: Mapping[str, Any]) -> None:
+    """A part whose lines are its links, written large."""
+    st.html(
+        f'<div class="hs-n-words">{part.told_html(values)}</div>'
+        f'<ul class="hs-n-on hs-n-breath">{_links(part, values)}</ul>'
+    )
+
+
+def _links(part: Part, values: Mapping[str, Any]) -> str:
     """Links to the exact page state that shows more. They open a new tab: the lesson stays where it is."""
-    items = "".join(
+    return "".join(
         f'<li><a href="{html.escape(address(link))}" target="_blank">{html.escape(link.words)}</a></li>'
         for link in part.onward(values)
-    )
-    st.html(
-        f'<p class="hs-n-said">{html.escape(words("onward"))} <span class="hs-n-lead">'
-        f'{html.escape(words("new_tab"))}</span></p><ul class="hs-n-on {kind}">{items}</ul>'
     )
 
 

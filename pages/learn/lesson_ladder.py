@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+
 import streamlit as st
 
 from attention.model_facts import title_of
@@ -10,7 +12,7 @@ from attention.rungs import LadderPoint, shipped_sweep
 from attention.sharing import LatentKV, ShareKV
 from pages.cost.cache_parts import draw, small
 from pages.learn import lesson_facts as facts
-from pages.learn.lesson_frame import BOUND, onward, paragraphs, said, theme
+from pages.learn.lesson_frame import BOUND, links_only, paragraphs, said, theme
 from pages.learn.lesson_text import Part, words
 
 WAYS = {"mean": "blend", "healed": "healed"}
@@ -61,12 +63,13 @@ def _models() -> None:
         words("rung"), facts.RUNGS, default=facts.RUNGS[0], required=True, key="n_rung", **BOUND
     )
     models = facts.on_rung(rung)
-    names = ", ".join(
+    said(words("rung_said", n=len(models), rung=rung))
+    names = (
         one.name if facts.verified_year(one) is None else f"{one.name} ({facts.verified_year(one)})" for one in models
     )
-    said(words("rung_said", n=len(models), rung=rung, names=names))
+    st.html(f'<ul class="hs-n-names">{"".join(f"<li>{html.escape(name)}</li>" for name in names)}</ul>')
 
 
 def breath(part: Part) -> None:
     """Five lines, each a link."""
-    onward(part, facts.sharing(), "hs-n-breath")
+    links_only(part, facts.sharing())

@@ -6,7 +6,7 @@ import streamlit as st
 
 from attention.layout import HeadLayout, divisors
 from attention.multihead import d_head_guidance, multi_head_attention, random_inputs, score_rank
-from attention.plots.lesson_charts import width_chart
+from attention.plots.lesson_charts import seven_steps, width_chart
 from pages.compute.measuring import traps, wait_for_preload
 from pages.cost.cache_parts import draw
 from pages.learn import lesson_facts as facts
@@ -28,6 +28,8 @@ def steps(part: Part) -> None:
             n_heads = st.select_slider(words("n_heads"), divisors(D_MODEL), 4, key="n_heads", width=260, **BOUND)
         layout = HeadLayout(D_MODEL, n_heads, n_heads)
         trace = multi_head_attention(*random_inputs(layout, seq_len), layout)
+        said(words("steps_drawn", n=seq_len, heads=n_heads))
+        st.html(seven_steps(seq_len, n_heads, layout.d_head, theme()))
         rows = [(f"{step.number} {step.name}", step.symbol, str(step.shape), step.code) for step in trace.steps]
         table(words("steps_title", n=seq_len), ("step", "makes", "shape", "line"), rows)
     with left:
@@ -41,7 +43,7 @@ def widths(part: Part) -> None:
         paragraphs(part, facts.widths())
     with right:
         d_head = st.select_slider(words("d_head"), WIDTHS, 16, key="n_width", **BOUND)
-        draw(width_chart(facts.shapes(), d_head, theme()), "n-widths", facts.ABOVE)
+        draw(width_chart(facts.shapes(), d_head, theme()), "n-widths", words("widths_title"))
         layout = HeadLayout(d_head, 1, 1)
         x, weights = random_inputs(layout, RANK_TOKENS)
         said(f"{score_rank(multi_head_attention(x, weights, layout).scores, d_head).sentence}")
