@@ -20,8 +20,9 @@ SEED = 0
 class RealAbsorb:
     """The checks of one head of one layer on a text. ``rope``: whether this model turns queries and keys.
 
-    ``own`` is the model as it is, turned by its own angles; ``without_rope`` the same numbers with no turning; ``decoupled`` the same content
-    with ``D_ROPE`` turned numbers a token beside it, drawn from a seed, for the model has none of its own.
+    ``own`` is the model as it is, turned by its own angles; ``without_rope`` the same numbers with no turning;
+    ``decoupled`` the same content with ``D_ROPE`` turned numbers a token beside it, drawn from a seed, for the model
+    has none of its own.
     """
 
     layer: int

@@ -106,6 +106,8 @@ class TestShipped:
         for text in bundled_texts():
             assert text.sha256 in words
             assert text.licence in words
+        # Calibration and training text have entries in common: only the evaluation texts stand apart from all.
+        assert "no passage of one that quality is measured on stands in another" in words
         assert ladder_inputs._revision(SMOLLM) in words
         assert "make ladder" in words
 

@@ -113,7 +113,7 @@ def _measured(view: LadderView, points: tuple[LadderPoint, ...]) -> None:
             "**Agreement**: how often both name the same likeliest token."
         )
     table(
-        "The texts; no passage stands in two of them",
+        "The texts; no passage of one that quality is measured on stands in another",
         ("text", "used for", "licence", "source", "SHA-256"),
         [_text_row(one) for one in (*evaluation_texts(), bundled_text("calibration"), bundled_text("training"))],
     )
@@ -122,7 +122,7 @@ def _measured(view: LadderView, points: tuple[LadderPoint, ...]) -> None:
 
 def _text_row(text: BundledText) -> tuple[str, ...]:
     use = {
-        "evaluation": "measuring surprise",
+        "evaluation": "measuring a decoder's surprise",
         "calibration": "finding the latents and turns",
         "training": "healing",
     }[text.role]
