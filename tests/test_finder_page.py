@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from attention import LoadedModel, UserError, load_model, rank_heads_for_link, trace
-from attention.atlas import UNCLEAR, AtlasRow, HeadAtlas
+from attention.atlas import UNCLEAR, AtlasRow, HeadAtlas, PruningCurve, PruningPoint
 from attention.links import HeadLink, Word, words_in
 from attention.muting import outcome
 from attention.patterns import word_rows
@@ -476,7 +476,16 @@ def test_the_pruning_curve_is_drawn_as_measured() -> None:
     assert list(greedy.x) == [0, 9, 18]
     assert list(greedy.y) == [2.0, 2.05, 5.0]
     assert list(random.y) == [2.0, 3.5, 5.0]
-    assert "up to 9 heads it stays within 5 %" in picture.alt
+    assert "with 9 it is within 5 % of the first" in picture.alt
+
+
+def test_a_smaller_number_of_heads_that_costs_more_is_told() -> None:
+    losses = ((0, 1.0), (7, 1.12), (14, 1.1), (22, 1.04), (72, 2.0))
+    points = tuple(PruningPoint(n, loss, 0.5, 1.5) for n, loss in losses)
+    words = finder_atlas.pruning_words(PruningCurve(points, (), 24, ""))
+    assert words.startswith("With <b>22 of 72 heads</b> silent, the held-out loss is within 5 %")
+    assert "with 7 or 14 silent it rises more" in words
+    assert "not even" not in finder_atlas.pruning_words(PruningCurve((points[0], *points[3:]), (), 24, ""))
 
 
 POINTS = ((0, 2.0, 2.0), (9, 2.05, 3.5), (18, 5.0, 5.0))

@@ -193,7 +193,7 @@ def pruning_chart(curve: PruningCurve, theme: str) -> Picture:
     )
     alt = (
         f"Held-out loss against heads silenced. Least important first: {loss[0]:.2f} nats with none, {loss[-1]:.2f} "
-        f"with all {counts[-1]}; up to {curve.n_free} heads it stays within {percent(curve.tolerance)}."
+        f"with all {counts[-1]}; with {curve.n_free} it is within {percent(curve.tolerance)} of the first."
     )
     return Picture(figure, alt)
 

@@ -222,12 +222,7 @@ def _pruning(atlas: HeadAtlas) -> None:
     if curve is None:
         return
     with st.expander("How many heads can go?"):
-        every = curve.points[-1].n_muted
-        said(
-            f"<b>{curve.n_free} of {every} heads</b> can be silenced together before the held-out loss rises by more "
-            f"than {percent(curve.tolerance)}. Chosen at random, as many take it from {curve.points[0].loss:.2f} to "
-            f"{_at_random(curve):.2f} nats."
-        )
+        said(pruning_words(curve))
         picture = pruning_chart(curve, theme())
         st.plotly_chart(picture.figure, key="f-pruning", alt=picture.alt, config={"displayModeBar": False})
         small(
@@ -235,6 +230,18 @@ def _pruning(atlas: HeadAtlas) -> None:
             "The least important heads go first, weighed anew at every step on the other half (after Michel et al. "
             "2019, arXiv 1905.10650, section 4). Random order: a mean of three."
         )
+
+
+def pruning_words(curve: PruningCurve) -> str:
+    """How many heads can go, what as many at random do, and the smaller numbers that do worse, if there are any."""
+    every, limit = curve.points[-1].n_muted, curve.points[0].loss * (1 + curve.tolerance)
+    worse = [str(point.n_muted) for point in curve.points if point.n_muted < curve.n_free and point.loss > limit]
+    but = f" The way there is not even: with {' or '.join(worse)} silent it rises more." if worse else ""
+    return (
+        f"With <b>{curve.n_free} of {every} heads</b> silent, the held-out loss is within "
+        f"{percent(curve.tolerance)} of the whole model's.{but} As many at random take it from "
+        f"{curve.points[0].loss:.2f} to {_at_random(curve):.2f} nats."
+    )
 
 
 def _at_random(curve: PruningCurve) -> float:
