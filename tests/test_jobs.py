@@ -114,7 +114,7 @@ def test_a_run_given_up_by_one_session_does_not_fail_another_that_waits_for_it(
     """Whoever changes a box leaves and comes back at once, while the old run has not yet noticed."""
     waits, go, runs = threading.Event(), threading.Event(), []
 
-    class Watched(Future):  # type: ignore[type-arg]
+    class Watched(Future):
         def result(self, timeout: float | None = None) -> object:
             waits.set()
             return super().result(timeout)
