@@ -37,10 +37,20 @@ ul.hs-n-names { list-style: none; display: flex; flex-wrap: wrap; gap: 0.35rem; 
 .st-key-n_bar { gap: 0.5rem 0.8rem; }
 </style>"""
 
-
-def place() -> int:
-    """The part in view, 1 to 9, as its box in the link has it."""
-    return int(st.session_state.get(AT) or 1)
+# Streamlit's shortcuts rest while any input has the focus; on a slider, where nobody types, the keys should work too.
+_KEYS = """
+export default function ({ data }) {
+  const onKey = (event) => {
+    const on = event.target;
+    if (event.ctrlKey || event.metaKey || event.altKey || !on.matches?.('input[type="range"]')) return;
+    const name = data.keys[event.key.toLowerCase()];
+    if (name) document.querySelector(`.st-key-${name} button:not([disabled])`)?.click();
+  };
+  window.addEventListener("keydown", onKey);
+  return () => window.removeEventListener("keydown", onKey);
+}
+"""
+_keys = st.components.v2.component("headscope_lesson_keys", js=_KEYS, isolate_styles=False)
 
 
 def bar() -> Part:
@@ -82,6 +92,7 @@ def bar() -> Part:
             args=(at + 1,),
         )
         share_button(disabled=False)
+        _keys(key="n_keys", data={"keys": {"n": "n_next", "b": "n_back"}}, width=1, height=1)
     return every[at - 1]
 
 
