@@ -16,6 +16,7 @@ import torch
 
 from attention import LatentKV, LoadedModel, ShareKV, UserError, calibration, kernel, ladder, plans
 from attention.engine import Engine
+from attention.healed import healed_settings
 from attention.jobs import AbandonedError
 from attention.ladder import evaluation_pieces, ladder_sweep, rank_correlation
 from attention.ladder_view import ladder_view, possible_rungs, viewed_rungs
@@ -194,6 +195,23 @@ def test_a_twentieth_of_the_decoders_points_again_by_another_path(smollm: Loaded
         with torch.inference_mode():
             loss = by_hand(smollm, one.what_if)(input_ids=ids, labels=ids, use_cache=False).loss
         assert float(loss) == pytest.approx(one.on(text).pieces[at], abs=2e-3), rung_name(one.what_if)
+
+
+def test_healed_points_belong_to_the_files_shipped(minilm: LoadedModel, smollm: LoadedModel) -> None:
+    """Trained again, a setting must be measured again: one piece of each, against the shipped pieces."""
+    healed = [one.what_if for one in shipped_sweep(MINILM) if one.badge == "healed"]
+    assert tuple(healed) == healed_settings(MINILM)
+    for one in ladder_sweep(minilm, healed):
+        assert one.on("similarity").pieces == pytest.approx(
+            point(MINILM, one.what_if).on("similarity").pieces, abs=2e-4
+        )
+    assert healed_settings(SMOLLM)
+    ids = evaluation_pieces(smollm, bundled_text("prose").text)[0]
+    for rung in healed_settings(SMOLLM):
+        logs = ladder.next_token_logs(smollm, ids, rung)
+        loss = -float(logs.gather(1, torch.tensor(ids[1:]).unsqueeze(1)).mean())
+        assert loss == pytest.approx(point(SMOLLM, rung).on("prose").pieces[0], abs=2e-3)
+        assert value(SMOLLM, rung, "prose") < value(SMOLLM, ShareKV(1, "aligned"), "prose") / 3
 
 
 # --- measuring ---

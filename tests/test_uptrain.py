@@ -126,7 +126,7 @@ def test_the_shipped_healed_minilm_is_measured_small_and_traceable(minilm: Loade
     points = {one.what_if: one.on("similarity").value for one in shipped_sweep(MINILM)}
     six, one = ShareKV(6, "healed"), ShareKV(1, "healed")
     assert points[six] >= 0.92 > points[ShareKV(6, "aligned")]
-    assert points[one] >= 0.85 > points[ShareKV(1, "aligned")]
+    assert points[one] >= 0.83 > points[ShareKV(1, "aligned")] + 0.15
     for what_if in (six, one):
         file = healed.HEALED / MINILM / f"{healed.delta_name(what_if)}.npz"
         assert file.stat().st_size < 10e6
