@@ -237,13 +237,13 @@ def _evidence(draw: Random) -> Made:
 
 
 def _pruning(draw: Random) -> Made:
-    atlas = _atlas(MINILM)
+    atlas = _atlas(SMOLLM)
     curve = atlas.pruning
-    assert curve is not None, "the encoder's pruning was measured"
+    assert curve is not None, "the decoder's pruning was measured"
     every, free = len(atlas.rows), curve.n_free
     numbers = [free, *dict.fromkeys(one for one in (1, every // 2 + 10, every - 2) if abs(one - free) > 5)]
     values = {"every": every, "free": free, "tolerance": round(100 * curve.tolerance)}
-    return Made(values | {"model_title": title_of(MINILM)}, choices=tuple(map(str, numbers)))
+    return Made(values | {"model_title": title_of(SMOLLM)}, choices=tuple(map(str, numbers)))
 
 
 def _induction(draw: Random) -> Made:
