@@ -90,8 +90,7 @@ function adopt(view, scene) {
   view.scene = scene;
   view.cell = null;
   if (!sameModel) {
-    Object.assign(view.at, scene.start);
-    Object.assign(view.way, { share: "mean", latent: "whitened" });
+    begin(view);
     if (canRemember()) {
       const asked = parametersOf(window.location.search);
       const kept = parametersOf(readStore() ?? "");
@@ -106,6 +105,25 @@ function adopt(view, scene) {
   buildWays(view);
   buildGroups(view);
   dressUp(view);
+}
+
+/** The stops and ways a scene opens with. */
+function begin(view) {
+  Object.assign(view.at, view.scene.start);
+  Object.assign(view.way, { share: "mean", latent: "whitened" });
+}
+
+/** Takes the state of the address, which a teacher's board has put there; what it leaves out is as at the start. */
+function follow(view) {
+  begin(view);
+  recall(view, parametersOf(window.location.search));
+  redraw(view);
+}
+
+function redraw(view) {
+  settle(view);
+  buildWays(view);
+  paint(view);
 }
 
 /** Puts ways and stops back into what this scene has. */
@@ -145,11 +163,10 @@ function listen(view) {
   });
   on(maps, "keydown", (event) => onMapKey(view, event));
   on(window, "popstate", () => {
-    if (view.scene && recall(view, parametersOf(window.location.search))) {
-      settle(view);
-      buildWays(view);
-      paint(view);
-    }
+    if (view.scene && recall(view, parametersOf(window.location.search))) redraw(view);
+  });
+  on(window, "headscope:view", () => {
+    if (view.scene) follow(view);
   });
   on(window.matchMedia("(prefers-color-scheme: dark)"), "change", () => dressUp(view));
 }
