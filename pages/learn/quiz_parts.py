@@ -17,6 +17,7 @@ STYLE = """<style>
 .hs-q-text { font-size: clamp(1.25rem, 2vw, 1.6rem); line-height: 1.3; font-weight: 600; margin: 0; padding: 0;
   max-width: 60rem; }
 .hs-q-kind, .hs-q-small { font-size: 0.95rem; line-height: 1.45; margin: 0; max-width: 60rem; }
+.hs-q-text, .hs-q-verdict, .hs-q-score { scroll-margin: 9rem 0 2rem; }
 .hs-q-text:focus, .hs-q-verdict:focus, .hs-q-score:focus { outline: none; }
 .hs-q-sentence { font-size: 1.1rem; margin: 0; }
 ol.hs-q-dots { list-style: none; display: flex; flex-wrap: wrap; gap: 0.25rem; margin: 0 !important;
@@ -45,7 +46,10 @@ ul.hs-q-told { list-style: none; margin: 0 !important; padding: 0 !important; ma
 .hs-q-told li span { flex: 0 0 1.2rem; font-weight: 700; }
 .hs-q-verdict code { font-size: 0.95em; overflow-wrap: anywhere; }
 [data-testid="stForm"] [role="radiogroup"] { gap: 0.5rem 1rem; }
+/* While a paper is answered the boxes rest; their names stay readable. */
+.st-key-q-bar [data-testid="stWidgetLabel"] * { color: #1f2328 !important; }
 @media (prefers-color-scheme: dark) {
+  .st-key-q-bar [data-testid="stWidgetLabel"] * { color: #e7e9ea !important; }
   [data-testid="stBaseButton-primaryFormSubmit"] { background: #1d4ed8; border-color: #1d4ed8; color: #fff; }
 }
 .st-key-q-steps { gap: 0.4rem; }
