@@ -19,6 +19,7 @@ from torch.nn import functional
 from attention import HeadLayout, UserError, multi_head_attention, random_inputs
 from attention.known_models import find_model
 from attention.models import LoadedModel
+from attention.plots.quiz_maps import maps_data
 from attention.quiz import (
     FILE,
     MAKERS,
@@ -236,6 +237,20 @@ def test_the_word_most_looked_at_is_the_darkest_cell(seed: int) -> None:
     row = one.weights[one.labels.index(query)]
     assert asked.choices[asked.answer] == one.labels[int(row.argmax())]  # type: ignore[index]
     assert len(set(asked.choices)) == len(asked.choices) >= 3
+
+
+def test_the_browser_is_not_told_which_map_is_right_before_the_answer() -> None:
+    asked = question("head_word", 2)
+    names = list("ABCDEF")
+    open_data, other = (maps_data(asked.maps, names, "light", label="", chosen=chosen) for chosen in (1, 4))
+    assert not any(one["right"] or one["wrong"] for one in open_data["maps"])
+    assert not open_data["answered"]
+    for data, chosen in ((open_data, 1), (other, 4)):
+        assert [one["chosen"] for one in data["maps"]] == [place == chosen for place in range(6)]
+    assert "layer" not in json.dumps(open_data)
+    closed = maps_data(asked.maps, names, "dark", label="", chosen=1, right=3)
+    assert [one["right"] for one in closed["maps"]] == [place == 3 for place in range(6)]
+    assert [one["wrong"] for one in closed["maps"]] == [place == 1 for place in range(6)]
 
 
 def test_shipped_maps_are_what_the_models_give(minilm: LoadedModel, smollm: LoadedModel) -> None:
