@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -119,7 +120,7 @@ def lengths() -> tuple[int, ...]:
 
 
 def paper(seed: int, length: int = SHORT) -> Paper:
-    """The paper of a seed: every kind of question at least once, topics in turn, in the lesson's order.
+    """The paper of a seed: every kind of question at least once, topics evenly, in the lesson's order.
 
     Raises UserError for a seed outside 1 to 9,999 or a length that is not one of ``lengths``.
     """
@@ -192,17 +193,15 @@ def class_plan() -> tuple[Slide, ...]:
 
 
 def _chosen(draw: Random, length: int) -> list[dict[str, Any]]:
-    """Which questions: one of every kind, then topics in turn."""
+    """Which questions: one of every kind, then always one more of the topic that has fewest."""
     bank = list(wording()["questions"])
     draw.shuffle(bank)
     kinds = dict.fromkeys(entry["kind"] for entry in bank)
     chosen = [next(entry for entry in bank if entry["kind"] == kind) for kind in kinds]
-    left = {topic: [entry for entry in bank if entry["topic"] == topic] for topic in wording()["topics"]}
     while len(chosen) < length:
-        for waiting in left.values():
-            fresh = [entry for entry in waiting if entry not in chosen]
-            if fresh and len(chosen) < length:
-                chosen.append(fresh[0])
+        left = [entry for entry in bank if entry not in chosen]
+        many = Counter(entry["topic"] for entry in chosen)
+        chosen.append(min(left, key=lambda entry: many[entry["topic"]]))
     return chosen
 
 

@@ -334,6 +334,23 @@ def test_pytorchs_two_masks_are_opposite() -> None:
     assert right_choice("torch_mask").startswith("scaled_dot_product_attention may look there; nn.Multi")
 
 
+def test_pytorchs_causal_mask_starts_at_the_top_left() -> None:
+    q, k = torch.ones(1, 1, 1, 4), torch.ones(1, 1, 5, 4)
+    v = torch.arange(5.0).reshape(1, 1, 5, 1)
+    assert functional.scaled_dot_product_attention(q, k, v, is_causal=True).item() == 0.0
+    assert functional.scaled_dot_product_attention(q, k, v).item() == pytest.approx(2.0)  # all five
+    assert right_choice("torch_causal") == "Key 0 only."
+
+
+def test_pytorchs_module_averages_its_heads() -> None:
+    module = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(3, 5, 8)
+    weights, single = (module(x, x, x, **asked)[1] for asked in ({}, {"average_attn_weights": False}))
+    assert (tuple(weights.shape), tuple(single.shape)) == ((3, 5, 5), (3, 2, 5, 5))
+    assert torch.allclose(weights, single.mean(1))
+    assert right_choice("torch_average").startswith("(batch, query, key): averaged")
+
+
 def test_heads_meet_in_step_7_only() -> None:
     layout = HeadLayout(12, 3, 3)
     x, weights = random_inputs(layout, 5)
@@ -450,6 +467,9 @@ def test_a_paper_has_every_kind_in_the_lessons_order(length: int) -> None:
         places = [topics.index(one.topic) for one in questions]
         assert places == sorted(places)
         assert set(places) == set(range(len(topics)))
+        if length == 12:
+            assert min(map(places.count, places)) >= 2
+            assert max(map(places.count, places)) <= 5
     assert lengths()[-1] == len(IDS) >= 24
 
 
