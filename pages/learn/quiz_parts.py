@@ -55,19 +55,29 @@ ul.hs-q-told { list-style: none; margin: 0 !important; padding: 0 !important; ma
 .st-key-q-steps { gap: 0.4rem; }
 </style>"""
 
+# What has just been asked for may come into the page later than this: wait for it, but not for ever.
 _FOCUS = """
+const PATIENCE = 10000;
+const MEMORY = "__headscope_focus";
+
 export default function ({ data, parentElement }) {
-  const seen = parentElement.__headscope_focus;
-  parentElement.__headscope_focus = data.at;
-  if (!data.on || seen === data.at) return;
-  const find = () => parentElement.ownerDocument.querySelector(data.on);
-  let left = 40;
+  const memory = parentElement[MEMORY] ?? (parentElement[MEMORY] = { at: null, stop: () => {} });
+  if (memory.at === data.at) return () => memory.stop();
+  memory.stop();
+  memory.at = data.at;
+  const page = parentElement.ownerDocument;
   const move = () => {
-    const goal = find();
-    if (goal && goal.dataset.at === data.at) goal.focus({ preventScroll: false });
-    else if ((left -= 1) > 0) requestAnimationFrame(move);
+    const goal = page.querySelector(data.on);
+    if (!goal || goal.dataset.at !== data.at) return;
+    memory.stop();
+    goal.focus();
   };
-  requestAnimationFrame(move);
+  const watcher = new MutationObserver(move);
+  const timer = setTimeout(() => memory.stop(), PATIENCE);
+  memory.stop = () => { watcher.disconnect(); clearTimeout(timer); };
+  watcher.observe(page.body, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-at"] });
+  move();
+  return () => memory.stop();
 }
 """
 _focus = st.components.v2.component("headscope_focus", js=_FOCUS, isolate_styles=False)
