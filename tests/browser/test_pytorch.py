@@ -90,9 +90,15 @@ def test_settings_live_in_the_link_and_reach_the_code(page: Page, app_url: str) 
 def test_a_large_size_is_measured_on_request(page: Page, app_url: str) -> None:
     go(page, app_url, "?p_seq=1024&p_heads=4&p_kv=4")
     expect(headline(page)).to_have_text("1,024 tokens: not measured yet. This takes some seconds: press Measure.")
+    # A quiet machine is done within a second: whoever looks now and then may miss the bar.
+    page.evaluate(
+        """() => new MutationObserver(() => {
+          if (document.querySelector("[role=progressbar]")?.checkVisibility()) window.sawProgress = true;
+        }).observe(document.body, { subtree: true, childList: true })"""
+    )
     page.get_by_role("button", name="Measure", exact=True).click()
-    expect(page.get_by_role("progressbar")).to_be_visible()
     expect(page.get_by_role("button", name="Measure again")).to_be_visible()
+    assert page.evaluate("window.sawProgress")
     expect(headline(page)).to_have_text(MEASURED)
     expect(page.locator(".js-plotly-plot").nth(1)).to_contain_text("1,024")
 

@@ -72,11 +72,10 @@ def test_it_writes_live_and_stop_keeps_what_is_written(page: Page, app_url: str)
 
 
 def test_who_leaves_stops_writing(visitor: Callable[..., Page], app_url: str) -> None:
-    leaving = visitor()
-    opened(leaving, app_url, "?w_tokens=96")
+    leaving, staying = visitor(), visitor()
+    for page in (leaving, staying):  # both before either writes: 96 tokens last only seconds on a quiet machine
+        opened(page, app_url, "?w_tokens=96")
     run_live(leaving)
-    staying = visitor()
-    opened(staying, app_url, "?w_tokens=96")
     run_live(staying)
     together = staying.get_by_text("One other is writing too: you take turns, token by token.")
     expect(together).to_be_visible(timeout=PATIENCE)
