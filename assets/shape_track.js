@@ -1411,8 +1411,24 @@ function stopPlaying(view) {
 
 function breakIt(view) {
   view.ask?.("ask", { action: "break" });
+  const below = document.querySelector(".st-key-s_more");
+  if (below) onceIn(below, ".hs-verdict", () => bringUp(below));
+}
+
+/** Runs at once or as soon as the server's answer stands there: before that the page may be too short to scroll. */
+function onceIn(box, selector, run) {
+  if (box.querySelector(selector)) return run();
+  const watch = new MutationObserver(() => {
+    if (!box.querySelector(selector)) return;
+    watch.disconnect();
+    run();
+  });
+  watch.observe(box, { childList: true, subtree: true });
+}
+
+function bringUp(node) {
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-  document.querySelector(".st-key-s_more")?.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+  node.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
 }
 
 function say(view, words) {
