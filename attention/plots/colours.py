@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Colour:
-    """A concept's colour on a light and on a dark ground; contrast with either ground is at least 4.5."""
+    """A concept's colour on a light and on a dark ground; contrast with either ground is at least 4.5.
+
+    The six below stay apart for eyes without one kind of cone as well (tests/test_colour_vision.py).
+    """
 
     light: str
     dark: str
@@ -20,9 +23,9 @@ class Colour:
 QUERY = Colour("#1d4ed8", "#8ab0ff")
 KEY = Colour("#a8480a", "#f5a35c")
 VALUE = Colour("#0b7350", "#4fd1a1")
-LATENT = Colour("#6d28d9", "#bd9bff")
-CACHE = Colour("#0f6b6b", "#4fd1c5")
-BROKEN = Colour("#b91c1c", "#ff8f8f")
+LATENT = Colour("#8f478a", "#d57ecd")
+CACHE = Colour("#0f4354", "#88ecf4")
+BROKEN = Colour("#8b0f1a", "#ff6b76")
 
 # Weights run 0 -> 1 on one sequential scale, light to dark blue; differences on one diverging scale about 0.
 WEIGHT_SCALE = ((0.0, "#f7faff"), (0.25, "#bcd0f5"), (0.5, "#7596dc"), (0.75, "#3a5bb5"), (1.0, "#12256b"))

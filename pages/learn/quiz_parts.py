@@ -33,8 +33,8 @@ ol.hs-q-dots { list-style: none; display: flex; flex-wrap: wrap; gap: 0.25rem; m
 .hs-q-yes { border-inline-start: 0.6rem solid var(--hs-q-green); }
 .hs-q-no { padding-inline-start: 1.8rem; background:
   repeating-linear-gradient(45deg, var(--hs-q-red) 0 5px, transparent 5px 10px) left / 1rem 100% no-repeat; }
-.hs-q-verdict { --hs-q-green: #0b7350; --hs-q-red: #b91c1c; }
-@media (prefers-color-scheme: dark) { .hs-q-verdict { --hs-q-green: #4fd1a1; --hs-q-red: #ff8f8f; } }
+.hs-q-verdict { --hs-q-green: #0b7350; --hs-q-red: #8b0f1a; }
+@media (prefers-color-scheme: dark) { .hs-q-verdict { --hs-q-green: #4fd1a1; --hs-q-red: #ff6b76; } }
 .hs-q-link { font-weight: 600; text-decoration: underline; }
 .hs-q-score { font-size: clamp(1.6rem, 3vw, 2.4rem); font-weight: 700; margin: 0; padding: 0; line-height: 1.2; }
 ol.hs-q-plan { margin: 0 !important; padding-inline-start: 1.6rem !important; max-width: 60rem; }
