@@ -82,13 +82,13 @@ class AppServer:
         return self.process.wait()
 
 
-def start_app(environ: Mapping[str, str] | None = None, timeout: float = 120.0) -> AppServer:
-    """Start the app on a free port and wait until it says that it is healthy.
+def start_app(environ: Mapping[str, str] | None = None, timeout: float = 120.0, port: int | None = None) -> AppServer:
+    """Start the app on ``port``, a free one when None, and wait until it says that it is healthy.
 
     ``environ`` adds to this process's environment. Raises RuntimeError with the
     server's own words when it ends early or is not healthy after ``timeout`` seconds.
     """
-    port = free_port()
+    port = free_port() if port is None else port
     handle, name = tempfile.mkstemp(prefix="headscope-server-", suffix=".log")
     with os.fdopen(handle, "wb") as log:
         process = subprocess.Popen(

@@ -1,0 +1,1 @@
+"""Running Headscope for many: several processes behind one address."""
