@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import streamlit as st
+from starlette.middleware import Middleware
 
 from attention import preload
+from pages.shared.guard import Guard
+from pages.shared.private_log import keep_private
 from pages.shared.room_routes import end_with_the_server, room_routes
 
 log = logging.getLogger("headscope")
@@ -19,6 +22,7 @@ SORRY = "Something went wrong on our side. Your text is kept; change it or reloa
 @asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Start the preload beside the server, which answers at once."""
+    keep_private()
     preload.start()
     end_with_the_server(rooms.rooms)
     yield
@@ -31,4 +35,10 @@ def on_script_error(error: Exception) -> bool:
     return True
 
 
-app = st.App("pages/entry.py", lifespan=lifespan, routes=rooms.routes, on_script_error=on_script_error)
+app = st.App(
+    "pages/entry.py",
+    lifespan=lifespan,
+    routes=rooms.routes,
+    middleware=[Middleware(Guard)],
+    on_script_error=on_script_error,
+)

@@ -28,6 +28,7 @@ class Settings:
     trace_mb: int = 512
     forward_slots: int = 2
     threads: int = 1
+    max_visitors: int = 300
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
@@ -47,6 +48,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         trace_mb=_count(environ, "HEADSCOPE_TRACE_MB", default.trace_mb),
         forward_slots=_count(environ, "HEADSCOPE_FORWARD_SLOTS", default.forward_slots),
         threads=_count(environ, "HEADSCOPE_THREADS", default.threads),
+        max_visitors=_count(environ, "HEADSCOPE_MAX_VISITORS", default.max_visitors),
     )
 
 
