@@ -8,19 +8,26 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.metadata
+import io
 import json
+import logging
 import os
 import shutil
 import tempfile
+import threading
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import torch
 
 from attention import kernel
 from attention.errors import UserError
+from attention.jobs import PATIENCE, stop_if_left
 from attention.models import LoadedModel
 from attention.settings import settings
 from attention.single_flight import SingleFlight
@@ -30,6 +37,9 @@ SCHEMA = 1
 # More tokens move the latents' quality by less than the texts differ; see benchmarks/results.
 N_TOKENS = 8_192
 CHUNK = 512
+HEADERS = 4096  # bytes that an archive of two arrays may hold beside them
+
+log = logging.getLogger("headscope")
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ def moments_of(loaded: LoadedModel, say: Callable[[float], None] | None = None) 
 def is_measured(loaded: LoadedModel) -> bool:
     """Whether the moments of this model lie on disk."""
     text = bundled_text("calibration")
-    return _read(_folder(loaded, text), text) is not None
+    return _read(_folder(loaded, text), loaded, text) is not None
 
 
 def require_projections(loaded: LoadedModel) -> None:
@@ -124,34 +134,56 @@ def _folder(loaded: LoadedModel, text: BundledText) -> Path:
 def _from_disk_or_measured(loaded: LoadedModel, say: Callable[[float], None] | None) -> Moments:
     text = bundled_text("calibration")
     folder = _folder(loaded, text)
-    kept = _read(folder, text)
+    kept = _read(folder, loaded, text)
     if kept is not None:
         return kept
+    found: list[Moments] = []
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            kept = _read(folder, text)
-            if kept is None:
-                kept = measure(loaded, text, say)
-                _write(folder, kept, loaded)
-            return kept
-    except OSError:
-        # A disk that is full or read-only costs time, not the answer.
-        return measure(loaded, text, say)
+            _wait_for(handle)
+            kept = _read(folder, loaded, text)
+            if kept is not None:
+                return kept
+            found.append(measure(loaded, text, say))
+            _write(folder, found[0], loaded)
+    except OSError as error:
+        # A disk that is full or read-only costs the next process time, not this one the answer.
+        log.warning("measured keys and values were not kept: %s", error.strerror)
+    return found[0] if found else measure(loaded, text, say)
 
 
-def _read(folder: Path, text: BundledText) -> Moments | None:
-    """What lies in the folder, or None where it is missing or not what its manifest says."""
+def _wait_for(handle: TextIO) -> None:
+    """The lock on a file, unless nobody waits for it any more."""
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            stop_if_left()
+            threading.Event().wait(PATIENCE)
+        else:
+            return
+
+
+def _read(folder: Path, loaded: LoadedModel, text: BundledText) -> Moments | None:
+    """What lies in the folder, or None where it is missing, not what its manifest says or not of this model's sizes."""
+    width = sum(projection.out_features for projection in loaded.kv_projections[0])
+    shapes = (loaded.n_layers, width, width), (loaded.n_layers, width)
+    most = 8 * loaded.n_layers * (width + 1) * width + HEADERS
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         raw = (folder / "moments.npz").read_bytes()
         if manifest["schema"] != SCHEMA or hashlib.sha256(raw).hexdigest() != manifest["sha256"]:
             return None
-        with np.load(folder / "moments.npz", allow_pickle=False) as arrays:
-            return Moments(arrays["energy"], arrays["mean"], int(manifest["n_tokens"]), text.sha256)
-    except (OSError, ValueError, KeyError, TypeError):
+        with zipfile.ZipFile(io.BytesIO(raw)) as packed:  # a small file may hold a great deal of zeros
+            if sum(part.file_size for part in packed.infolist()) > most:
+                return None
+        with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
+            kept = Moments(arrays["energy"], arrays["mean"], int(manifest["n_tokens"]), text.sha256)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
         return None
+    sound = (kept.energy.shape, kept.mean.shape) == shapes and bool(np.isfinite(kept.energy).all())
+    return kept if sound else None
 
 
 def _write(folder: Path, moments: Moments, loaded: LoadedModel) -> None:

@@ -33,6 +33,7 @@ from attention.rungs import LadderPoint, SweepRequest, shipped_points
 from attention.settings import settings
 from attention.single_flight import SingleFlight
 from attention.tracing import AttentionTrace, Check, TraceRequest, trace
+from attention.turns import Turns
 
 log = logging.getLogger("headscope")
 ATLAS_BYTES = 32 * 2**20
@@ -55,7 +56,7 @@ class Engine:
         self._outcomes = SingleFlight(OUTCOME_BYTES, lambda found: found.nbytes)
         self._views = SingleFlight(VIEW_BYTES, lambda view: view.nbytes)
         self._sweeps = SingleFlight(2**20, lambda points: 1024 * len(points))
-        self._jobs = Jobs()
+        self._jobs = Jobs(Turns(settings().heavy_jobs))
 
     def models(self) -> tuple[str, ...]:
         """Ids that can be asked for."""

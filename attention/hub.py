@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from attention.errors import UserError
+from attention.kv_reader import shown
 from attention.model_facts import list_models
 from attention.settings import settings
 
@@ -16,7 +17,7 @@ def fetched(model: str, patterns: list[str]) -> Path:
     """
     if not settings().allow_hub:
         raise UserError(
-            f"There is no model {model!r} here.",
+            f"There is no model {shown(model)} here.",
             f"Models here: {', '.join(list_models())}.",
             "Choose one of these. (Hub models are off; the owner can allow them with HEADSCOPE_ALLOW_HUB=1.)",
         )
@@ -28,7 +29,7 @@ def fetched(model: str, patterns: list[str]) -> Path:
         return Path(snapshot_download(model, allow_patterns=patterns))
     except Exception as error:
         raise UserError(
-            f"The model {model!r} could not be fetched ({type(error).__name__}).",
+            f"The model {shown(model)} could not be fetched ({type(error).__name__}).",
             "A Hub id reads like owner/name, and the Hub must be reachable.",
             f"Check the id and the connection, or choose one of {', '.join(list_models())}.",
         ) from error

@@ -291,7 +291,8 @@ def _gemma4_geometry(config: ConfigReader, word: str, index: int, n_kv: int, d_h
     """Full layers of Gemma 4 have heads of 512 and, where keys double as values, fewer of them; both are cached."""
     overrides = config.inner("per_layer_config")
     if overrides is not None:
-        own = {int(key): value for key, value in overrides.values.items() if str(key).isdigit()}.get(index)
+        by_layer: Mapping[Any, Any] = overrides.values
+        own = by_layer.get(str(index), by_layer.get(index))
         layer = ConfigReader(own if isinstance(own, Mapping) else {}, config.model_type)
         return layer.number("num_key_value_heads", default=n_kv, most=MAX_HEADS), layer.number(
             "head_dim", default=d_head

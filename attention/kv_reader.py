@@ -35,7 +35,9 @@ def config_from_text(text: str) -> dict[str, Any]:
             "Paste only the model's config.json.",
         )
     try:
-        config = json.loads(text, parse_constant=_no_constant)
+        config = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
+    except UserError:
+        raise
     except RecursionError:
         raise UserError(
             "This JSON is nested too deeply to be a model's config.", "A config has two or three levels.", _NEXT
@@ -48,6 +50,16 @@ def config_from_text(text: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"This JSON is {shown(config)}.", "A config is an object: names and values in braces.", _NEXT)
     return config
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names differ: JSON lets a name come twice, and which value counts is anybody's guess."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise UserError(f"This config says {shown(twice)} twice.", "Every name may stand once.", _NEXT)
+    return found
 
 
 def _no_constant(name: str) -> float:

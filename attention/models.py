@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 import sys
 import threading
 from collections import OrderedDict
@@ -19,6 +21,7 @@ import torch
 
 from attention import hub, kernel, weights_cache
 from attention.errors import UserError
+from attention.kv_reader import shown
 from attention.layout import HeadLayout
 from attention.model_facts import (
     BUNDLED,
@@ -171,9 +174,15 @@ def build(
     config = model.config.get_text_config()
     positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     with torch.inference_mode(), kernel.recording(recorder):
-        model(input_ids=torch.tensor([[0, 1, 2]]))
+        first = model(input_ids=torch.tensor([[0, 1, 2]]))[0]
     if recorder.calls == 0:
         raise _own_attention(id)
+    if not bool(torch.isfinite(first).all()):  # finite weights may overflow, and a config may hold NaN
+        raise UserError(
+            f"{id} computes NaN or infinite numbers for a plain text.",
+            "Its weights and its config must give finite ones.",
+            "Choose another model.",
+        )
     heads = {(query[1], key[1]) for query, key, _ in recorder.shapes}
     if len(heads) > 1:
         found = ", ".join(f"{n_heads} query and {n_kv_heads} K/V heads" for n_heads, n_kv_heads in sorted(heads))
@@ -282,7 +291,7 @@ def _load(model: str | Path) -> LoadedModel:
     torch.set_num_threads(settings().threads)
     if isinstance(model, Path):
         return _from_folder(model, id=model.name, title=model.name)
-    if model.endswith(UNTRAINED):
+    if model.endswith(UNTRAINED) and not model.removesuffix(UNTRAINED).endswith(UNTRAINED):
         return untrained_twin(load_model(model.removesuffix(UNTRAINED)))
     for bundled in BUNDLED:
         if bundled.id == model:
@@ -322,6 +331,7 @@ def _from_folder(folder: Path, *, id: str, title: str, revision: str = "", licen
             "Only safetensors weights are read.",
             "Convert the model, or choose another.",
         )
+    _require_own_files(id, folder)
     if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
         raise UserError(
             f"{id} has no tokenizer.", f"It comes in one of {', '.join(VOCABULARIES)}.", "Fetch the model again."
@@ -371,13 +381,19 @@ def _attempt(id: str, step: Callable[[], Any]) -> Any:
         # Falcon's kin look their attention class up by the implementation's name.
         if isinstance(error, KeyError) and error.args == (kernel.NAME,):
             raise _own_attention(id) from error
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = shown_reason(error)
         raise UserError(
             f"{id} could not be loaded: {reason}",
             "A folder needs config.json, a fast tokenizer and complete safetensors of an architecture that "
             "transformers supports with a custom attention function.",
             "Check the files, or choose another model.",
         ) from error
+
+
+def shown_reason(error: Exception) -> str:
+    """An exception's message as visitors may see it: short, and without the folders of this machine."""
+    words = [re.sub(r"/(?:[^/\s'\"]+/)+", "", word) for word in str(error).split()]
+    return " ".join(words)[:200] or type(error).__name__
 
 
 def _config(folder: Path) -> Any:
@@ -392,6 +408,19 @@ def _auto_class(kind: Kind) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM
 
     return AutoModelForCausalLM if kind == "decoder" else AutoModel
+
+
+def _require_own_files(id: str, folder: Path) -> None:
+    """Refuse a list of weight files that leads out of the model's folder; transformers would follow it."""
+    for index in folder.glob("*.safetensors.index.json"):
+        named = _attempt(id, lambda index=index: json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())  # type: ignore[misc]
+        for name in named:
+            if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+                raise UserError(
+                    f"{index.name} of {id} names the weight file {shown(name)}.",
+                    "Weight files are safetensors in the model's own folder.",
+                    "Fetch the model again, or choose another.",
+                )
 
 
 def _require_complete(id: str, missing: set[str]) -> None:

@@ -29,6 +29,7 @@ class Settings:
     forward_slots: int = 2
     threads: int = 1
     max_visitors: int = 300
+    heavy_jobs: int = 2
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
@@ -49,6 +50,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         forward_slots=_count(environ, "HEADSCOPE_FORWARD_SLOTS", default.forward_slots),
         threads=_count(environ, "HEADSCOPE_THREADS", default.threads),
         max_visitors=_count(environ, "HEADSCOPE_MAX_VISITORS", default.max_visitors),
+        heavy_jobs=_count(environ, "HEADSCOPE_HEAVY_JOBS", default.heavy_jobs),
     )
 
 

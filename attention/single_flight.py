@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
-from attention.jobs import AbandonedError
+from attention.jobs import PATIENCE, AbandonedError, stop_if_left
 
 
 class SingleFlight:
@@ -40,6 +40,8 @@ class SingleFlight:
             if mine:
                 self._run(key, future, compute)
                 return future.result()
+            while not wait([future], PATIENCE).done:
+                stop_if_left()
             try:
                 return future.result()
             except AbandonedError:

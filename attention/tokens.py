@@ -152,7 +152,7 @@ def encode(
     reader = _reader(tokenizer)
     _check_request(reader, text, pair, start, max_tokens)
     texts = (text,) if pair is None else (text, pair)
-    encoding = reader.backend.encode(text, pair, add_special_tokens=reader.closes)
+    encoding = _encoding(reader, text, pair)
     pieces = _pieces(reader, encoding)
     for segment in range(len(texts)):
         if not any(piece.segment == segment and not piece.added for piece in pieces):
@@ -173,6 +173,20 @@ def encode(
         notice=_notice(pieces, kept),
         type_ids=tuple(pieces[index].type_id for index in kept),
     )
+
+
+def _encoding(reader: _Reader, text: str, pair: str | None) -> Encoding:
+    try:
+        return reader.backend.encode(text, pair, add_special_tokens=reader.closes)
+    except BaseException as error:
+        # A tokenizer's own rules may run without end on some texts. Its library then panics, which is no Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(
+            "This model's tokenizer gives up on this text.",
+            "Its own rules for cutting text do not come to an end here.",
+            "Change the text, or choose another model.",
+        ) from None
 
 
 def start_choices(tokenizer: PreTrainedTokenizerBase, kind: str) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from types import TracebackType
 
+from attention.jobs import PATIENCE, stop_if_left
+
 
 class Turns:
     """``slots`` may be busy at once; everybody else waits in line.
@@ -41,7 +43,9 @@ class Turns:
     def __enter__(self) -> Turns:
         ticket = self.join()
         try:
-            ticket.wait()
+            stop_if_left()
+            while not ticket.wait(PATIENCE):
+                stop_if_left()
         except BaseException:  # an interrupt while waiting must not keep a place that nobody will use
             ticket.leave()
             raise

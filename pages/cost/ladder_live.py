@@ -144,7 +144,15 @@ def _watch(
         bar = st.progress(0.0, f"{words}…")
         st.button("Stop", key="l_stop", icon=":material/stop:", on_click=stop, args=stopped)
     while not job.done.wait(PATIENCE):
-        bar.progress(min(1.0, job.share), f"{words}: {job.share:.0%}. The board below stays in use.")
+        ahead = job.ahead
+        told = f"{words}: {job.share:.0%}. The board below stays in use." if ahead is None else waiting(ahead)
+        bar.progress(min(1.0, job.share), told)
+
+
+def waiting(ahead: int) -> str:
+    """What somebody is told whose computation has not begun, because as many as may run are running."""
+    before = {0: "You are next", 1: "One other is before you"}.get(ahead, f"{ahead} others are before you")
+    return f"Others are computing now. {before}; yours starts by itself."
 
 
 def _same_view(asked: Asked) -> Asked:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import streamlit as st
+from streamlit.runtime import Runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention.atlas import HeadAtlas, ScoresRequest, shipped_atlas
 from attention.engine import default_engine
 from attention.errors import UserError
+from attention.jobs import AbandonedError, stoppable
 from attention.models import LoadedModel
 from attention.patterns import sentences
 from attention.plots.colours import KEY, QUERY
@@ -117,14 +120,30 @@ def choose(layer: int, head: int) -> None:
 
 @dataclass
 class Measuring:
-    """A model's heads being measured in a thread of their own: a click on the page must not stop it."""
+    """A model's heads being measured in a thread of their own: a click on the page must not stop it.
+
+    It stops when all who asked for it have closed the page: ``asked_by`` holds their sessions.
+    """
 
     share: float = 0.0
+    asked_by: set[str] = field(default_factory=set)
     done: Future[HeadAtlas] = field(default_factory=Future)
 
     def tell(self, share: float) -> None:
         """How far it is, 0 to 1."""
         self.share = share
+
+    def ask(self) -> None:
+        """Note who is waiting."""
+        context = get_script_run_ctx(suppress_warning=True)
+        if context is not None:
+            self.asked_by.add(context.session_id)
+
+    def is_left(self) -> bool:
+        """Whether everybody who asked has gone; never where nobody can be asked, as in a test without a server."""
+        if not self.asked_by or not Runtime.exists():
+            return False
+        return not any(Runtime.instance().is_active_session(session) for session in tuple(self.asked_by))
 
 
 _running: dict[str, Measuring] = {}
@@ -149,13 +168,16 @@ def measured(model: LoadedModel) -> HeadAtlas:
     found = atlas_at_hand(model)
     if found is not None:
         return found
-    running = _start(model)
     bar = st.progress(0.0, "Measuring every head on our sentences. You may look at the other tabs meanwhile.")
-    while not running.done.done():
-        bar.progress(min(1.0, running.share), f"Measuring every head on our sentences: {running.share:.0%}.")
-        _wait(running.done)
-    bar.empty()
-    return running.done.result()
+    while True:
+        running = _start(model)
+        running.ask()
+        while not running.done.done():
+            bar.progress(min(1.0, running.share), f"Measuring every head on our sentences: {running.share:.0%}.")
+            _wait(running.done)
+        if not isinstance(running.done.exception(), AbandonedError):  # else all others left just as this one came
+            bar.empty()
+            return running.done.result()
 
 
 def _wait(done: Future[HeadAtlas]) -> None:
@@ -177,7 +199,10 @@ def _start(model: LoadedModel) -> Measuring:
 
 def _measure(model_id: str, running: Measuring) -> None:
     try:
-        running.done.set_result(default_engine().scores(ScoresRequest(model_id), running.tell))
+        with stoppable(running.is_left):
+            running.done.set_result(default_engine().scores(ScoresRequest(model_id), running.tell))
+    except AbandonedError as error:
+        running.done.set_exception(error)
     except UserError as error:
         running.done.set_exception(error)
     except Exception as error:  # whoever waits on the page must hear of it, or would wait for ever
