@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -227,9 +226,7 @@ def _muted_alone(model: LoadedModel, heads: Heads, doubtful: Heads, say: Progres
     measure = _embedding_shift(model) if model.kind == "encoder" else _copy_loss(model, longer)
     done: dict[tuple[int, int], MuteNumber] = {}
     with ThreadPoolExecutor(settings().forward_slots) as pool:
-        # Each worker knows what this thread knows: also that nobody may be waiting any more.
-        known = [copy_context() for _ in wanted]
-        for at, number in zip(wanted, pool.map(lambda one, at: one.run(measure, at), known, wanted), strict=True):
+        for at, number in zip(wanted, pool.map(measure, wanted), strict=True):
             done[at] = number
             say(len(done) / len(wanted))
     return done

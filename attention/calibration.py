@@ -167,10 +167,12 @@ def _wait_for(handle: TextIO) -> None:
 
 def _read(folder: Path, loaded: LoadedModel, text: BundledText) -> Moments | None:
     """What lies in the folder, or None where it is missing, not what its manifest says or not of this model's sizes."""
-    width = sum(projection.out_features for projection in loaded.kv_projections[0])
+    width = sum(projection.out_features for pair in loaded.kv_projections[:1] for projection in pair)
     shapes = (loaded.n_layers, width, width), (loaded.n_layers, width)
     most = 8 * loaded.n_layers * (width + 1) * width + HEADERS
     try:
+        if (folder / "moments.npz").stat().st_size > most:
+            return None
         manifest = json.loads((folder / "manifest.json").read_text())
         raw = (folder / "moments.npz").read_bytes()
         if manifest["schema"] != SCHEMA or hashlib.sha256(raw).hexdigest() != manifest["sha256"]:
@@ -180,13 +182,15 @@ def _read(folder: Path, loaded: LoadedModel, text: BundledText) -> Moments | Non
                 return None
         with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
             kept = Moments(arrays["energy"], arrays["mean"], int(manifest["n_tokens"]), text.sha256)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return None
     sound = (kept.energy.shape, kept.mean.shape) == shapes and bool(np.isfinite(kept.energy).all())
     return kept if sound else None
 
 
 def _write(folder: Path, moments: Moments, loaded: LoadedModel) -> None:
+    for half_written in folder.parent.glob(f".{folder.name}-*"):  # by a process that was killed; we hold the lock
+        shutil.rmtree(half_written, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         np.savez(temporary / "moments.npz", energy=moments.energy, mean=moments.mean)
