@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.shared.bar import draw_bar, has_bar
 from pages.shared.present import class_menu, present_mode
 from pages.shared.site import navigation
 
@@ -22,4 +23,7 @@ st.logo(str(ASSETS / "wordmark.svg"), size="large", link=None)
 present_mode()
 class_menu()
 
-st.navigation(navigation(), position="top").run()
+chosen = st.navigation(navigation(), position="top")
+if has_bar(chosen.url_path):
+    draw_bar()
+chosen.run()

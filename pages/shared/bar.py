@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import streamlit as st
 
+from attention.errors import UserError
 from attention.model_facts import BUNDLED, list_models, readiness, title_of
 from attention.patterns import caption_of, sentences
 from attention.settings import settings
@@ -24,6 +25,8 @@ MOST_LINK_BYTES = 4_000
 # Pixels: the longest choice of each box, with its arrow.
 MODEL_WIDTH = 250
 START_WIDTH = 250
+_PAGES = ("", "finder")
+_CHOSEN = "_bar"
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,32 @@ def second_text() -> str:
     return str(st.session_state.get("compare", st.query_params.get("compare", "")) or "")
 
 
+def has_bar(path: str) -> bool:
+    """Whether the page at this path stands under the bar."""
+    return path in _PAGES
+
+
+def draw_bar() -> None:
+    """Draw the bar above the page that follows, which asks for the choice with ``settings_bar``.
+
+    The bar belongs to the entry, not to a page: Streamlit drops from the address what is bound to a widget of the page
+    one leaves, and with it the sentence of a link, of the browser's Back button and of a room.
+    """
+    try:
+        st.session_state[_CHOSEN] = _draw()
+    except UserError as error:  # a model that cannot be loaded
+        st.session_state[_CHOSEN] = error
+
+
 def settings_bar() -> Choice:
-    """Draw the bar and read it."""
+    """What the bar above this page says. Raises UserError for a model that cannot be loaded."""
+    chosen: Choice | UserError = st.session_state[_CHOSEN]
+    if isinstance(chosen, UserError):
+        raise chosen
+    return chosen
+
+
+def _draw() -> Choice:
     _greet_unknown_model()
     with st.container(horizontal=True, vertical_alignment="bottom", key="bar"):
         text = _text_box()
