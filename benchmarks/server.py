@@ -82,10 +82,12 @@ class AppServer:
         return self.process.wait()
 
 
-def start_app(environ: Mapping[str, str] | None = None, timeout: float = 120.0, port: int | None = None) -> AppServer:
+def start_app(
+    environ: Mapping[str, str] | None = None, timeout: float = 120.0, port: int | None = None, module: str = "streamlit"
+) -> AppServer:
     """Start the app on ``port``, a free one when None, and wait until it says that it is healthy.
 
-    ``environ`` adds to this process's environment. Raises RuntimeError with the
+    ``environ`` adds to this process's environment; ``module`` is what ``python -m`` runs. Raises RuntimeError with the
     server's own words when it ends early or is not healthy after ``timeout`` seconds.
     """
     port = free_port() if port is None else port
@@ -93,7 +95,7 @@ def start_app(environ: Mapping[str, str] | None = None, timeout: float = 120.0, 
     with os.fdopen(handle, "wb") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "streamlit", "run", "app.py"),
+                *(sys.executable, "-m", module, "run", "app.py"),
                 *("--server.port", str(port), "--server.address", "127.0.0.1"),
             ],
             cwd=ROOT,
