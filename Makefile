@@ -17,7 +17,7 @@ PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-c
 export HF_HUB_DISABLE_PROGRESS_BARS = 1
 export TQDM_DISABLE = 1
 
-.PHONY: app test shots bench atlas ladder clean setup prepare dev
+.PHONY: app test shots bench audit licences fuzz atlas ladder clean setup prepare dev
 .NOTPARALLEL:
 
 app: STEPS = 4
@@ -46,6 +46,20 @@ bench: STEPS = 6
 bench: setup prepare dev
 	@chromium=`$(PY) -m benchmarks.chromium --install` || exit 1; \
 	HEADSCOPE_CHROMIUM="$$chromium" $(PY) -m benchmarks
+
+# Exit code 3: the vulnerability service was not reached.
+audit: STEPS = 6
+audit: setup dev
+	@$(PY) -m benchmarks.audit
+
+licences: STEPS = 6
+licences: setup dev
+	@$(PY) -m benchmarks.audit licences
+
+# The long form of the tests with made-up input; `make test` runs 200 of each.
+fuzz: STEPS = 6
+fuzz: setup prepare dev
+	@HEADSCOPE_FUZZ=$${HEADSCOPE_FUZZ:-10000} $(PY) -m pytest tests/test_fuzz.py -q
 
 atlas: STEPS = 4
 atlas: setup prepare
