@@ -1,22 +1,52 @@
 // Present mode: one figure at a time, large, with a halo at the pointer, for a projector and a clicker.
 //
-// One Streamlit Components-v2 component without state upwards. The page stays as it is; marks on its nodes and
+// One Streamlit Components-v2 component. Upwards goes only the trigger "theme", when light turns dark or back. The page stays as it is; marks on its nodes and
 // present.css show one figure of it. Whether the mode is on is a toggle of the page (?present=true); this script presses
-// it. PageDown and PageUp go through the figures, then to the next page of the lesson; arrow keys belong to the figure.
+// it. PageDown and PageUp go through the figures, then through the page's own steps (the parts of the lesson, the
+// questions of a paper), then to the next page; arrow keys belong to the figure.
 //
 // Keyboard, ignored while typing: p = on and off, q = the link as a QR code.
 
 const MEMORY = "__headscope_present";
 const PLACES = "headscope.present.places";
-const FIGURES = '[data-testid="stPlotlyChart"], [data-testid="stBidiComponentIsolated"], table';
-// Figures whose parts are slides of their own: where to look, and what to show.
-const PARTS = { ".hs": ["head", "heads"], ".hst": ["track", "desk"] };
 const MAIN = '[data-testid="stMain"]';
+// What is a slide: charts, components that draw, tables, and what pages write as plain HTML to be looked at.
+const FIGURES = [
+  '[data-testid="stPlotlyChart"]', '[data-testid="stBidiComponentIsolated"]',
+  `${MAIN}:not(:has(.hs-7)) table`, // the seven steps are drawn already
+  ".hs-7", ".hs-groups", ".hs-w-text", ".hs-n-breath", '[class*="st-key-n_slide"]', ".hs-q-text", ".hs-q-plan > li",
+].join();
+// Figures whose parts are slides of their own: where to look, and what to show.
+const PARTS = {
+  ".hs": ["head", "heads"],
+  ".hst": ["track", "follow", "code"],
+  ".hsl": ["chart", "groups", "fates", "maps"],
+};
+const OWN_HEADLINE = [".hs", ".hst"];
+// Pages with steps of their own: what goes on and back, how one sees that it has, and the address of the ends.
+const STEPS = {
+  lesson: {
+    on: ".st-key-n_next button:not([disabled])",
+    back: ".st-key-n_back button:not([disabled])",
+    place: ".hs-n-title",
+    first: ["n_part", "1"],
+    last: ["n_part", "9"],
+  },
+  quiz: {
+    on: `.st-key-q_start button, ${MAIN}:not(:has(.hs-q-dots li:last-child[aria-current])) .st-key-q_next button`,
+    back: ".st-key-q_back button:not([disabled])",
+    place: ".hs-q-text",
+  },
+};
+const STEP_MS = 5000; // so long a step may take before the keys are free again
+const LAST = 99;
 const LARGER = 1.5;
 // A slide is laid out as if the screen had so many lines, whatever its size; charts write small, and get fewer.
 const LINES = 480;
 const CHART_LINES = 400;
+const CHART_HIGH = 340; // of a chart alone, under its headline
 const LARGEST = 2.6; // a small table need not fill the wall
+const LEAST = 1.2; // a long question is read whole, or scrolled
 const INSIDE = `
 .hs[data-hs-part] :is(.hs-hints, .hs-pill, .hs-notices, .hs-lock, .hs-f) { display: none !important; }
 .hs[data-hs-part] .hs-desk { display: block !important; height: calc(var(--hs-slide-high) - 62px) !important; }
@@ -25,7 +55,21 @@ const INSIDE = `
 .hs[data-hs-part="heads"] :is(.hs-cards, .hs-c) { display: none !important; }
 .hst[data-hs-part="track"] .hst-desk { display: none !important; }
 .hst[data-hs-part="track"] .hst-card { height: calc(var(--hs-slide-high) - 140px) !important; }
-.hst[data-hs-part="desk"] .hst-track { display: none !important; }
+.hst:is([data-hs-part="follow"], [data-hs-part="code"]) .hst-track { display: none !important; }
+.hst:is([data-hs-part="follow"], [data-hs-part="code"]) .hst-desk { grid-template-columns: minmax(0, 1fr) !important; }
+.hst[data-hs-part="follow"] .hst-code { display: none !important; }
+.hst[data-hs-part="code"] .hst-follow { display: none !important; }
+.hst[data-hs-part="code"] .hst-code { height: calc(var(--hs-slide-high) - 140px) !important; }
+.hsl[data-hs-part] .hsl-controls { position: static !important; }
+.hsl[data-hs-part] :is(.hsl-state, .hsl-note) { display: none !important; }
+.hsl[data-hs-part] .hsl-top { grid-template-columns: minmax(0, 1fr) !important; }
+.hsl[data-hs-part] .hsl-groups { grid-template: auto / repeat(3, minmax(0, 1fr)) !important; }
+.hsl[data-hs-part="maps"] .hsl-maps figure:is(:nth-child(3), :nth-child(5)) { display: none !important; }
+.hsl[data-hs-part]:not([data-hs-part="chart"]) .hsl-chart { display: none !important; }
+.hsl[data-hs-part]:not([data-hs-part="groups"]) .hsl-groups { display: none !important; }
+.hsl:is([data-hs-part="chart"], [data-hs-part="groups"]) :is(.hsl-body > .hsl-head, .hsl-fates, .hsl-maps, .hsl-cell),
+.hsl[data-hs-part="fates"] :is(.hsl-top, .hsl-maps-head, .hsl-maps, .hsl-cell),
+.hsl[data-hs-part="maps"] :is(.hsl-top, .hsl-fates, .hsl-body > .hsl-head:not(.hsl-maps-head)) { display: none !important; }
 `;
 const SAYS = {
   frame: "Present mode",
@@ -39,12 +83,14 @@ const SAYS = {
 
 /**
  * Draws the frame in component.parentElement; returns the clean-up.
- * @param {{data: {on: boolean, base: string, pages: object[], carried: string[]}, parentElement: Element}} component
+ * @param {{data: {on: boolean, theme: string, base: string, pages: object[], carried: string[]},
+ *   parentElement: Element, setTriggerValue: Function}} component
  */
 export default function present(component) {
   const host = component.parentElement;
   const view = host[MEMORY] ?? (host[MEMORY] = createView(host));
-  Object.assign(view, component.data);
+  Object.assign(view, component.data, { ask: component.setTriggerValue });
+  document.body.dataset.hsTheme = view.theme; // of the run whose colours the page shows
   show(view);
   return () => {
     view.on = false;
@@ -56,7 +102,7 @@ export default function present(component) {
 }
 
 function createView(host) {
-  const view = { host, on: false, base: "", pages: [], carried: [], at: 0, slides: [], frame: 0, stops: [], sheets: [] };
+  const view = { host, on: false, base: "", pages: [], carried: [], at: 0, slides: [], frame: 0, stops: [], moving: null };
   view.dom = build(view);
   host.appendChild(view.dom.root);
   const on = (target, type, handler, settings) => {
@@ -69,6 +115,9 @@ function createView(host) {
   on(window, "resize", () => settleSoon(view));
   on(window, "headscope:present", () => toggle(view));
   on(window, "headscope:room", () => settleSoon(view));
+  // Charts and coloured words come from the server in the theme of their run: a new theme asks for a new run.
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  on(dark, "change", () => view.ask("theme", dark.matches ? "dark" : "light"));
   view.watcher = new MutationObserver(() => settleSoon(view));
   view.stops.push(() => view.watcher.disconnect());
   return view;
@@ -98,7 +147,10 @@ function build(view) {
   dom.halo = el("div", { className: "hs-halo" });
   dom.halo.setAttribute("aria-hidden", "true");
   const cover = el("div", { className: "hs-cover" });
-  dom.root = el("div", { className: "hs-present" }, [cover, dom.bar, dom.board, dom.halo]);
+  dom.title = el("p", { className: "hs-title" });
+  dom.words = el("p", { className: "hs-saying" });
+  dom.headline = el("div", { className: "hs-headline" }, [dom.title, dom.words]);
+  dom.root = el("div", { className: "hs-present" }, [cover, dom.headline, dom.bar, dom.board, dom.halo]);
   return dom;
 }
 
@@ -160,30 +212,46 @@ function answer(event, act) {
 // ---------------------------------------------------------------------------------------------------------------
 // Slides
 
-/** The figures of the page in reading order; a figure with parts is several slides. */
+/** The figures of the page in reading order; a figure with parts is several slides, a question is one. */
 function findSlides() {
   const slides = [];
   for (const node of document.querySelectorAll(`${MAIN} :is(${FIGURES})`)) {
-    const holder = node.closest('[data-testid="stElementContainer"]');
+    const holder = holderOf(node);
     if (!holder || holder.closest('[hidden], [data-stale="true"]') || !isFigure(node)) continue;
-    if (slides.some((slide) => slide.holder === holder)) continue;
-    const [inner, parts] = partsOf(node);
-    for (const part of parts) slides.push({ holder, node, inner, part });
+    if (slides.some((slide) => slide.holder.contains(holder))) continue;
+    const [inner, own, parts] = partsOf(node);
+    for (const part of parts) slides.push({ holder, node, inner, own, part });
   }
   return slides;
 }
 
+/** The node that is enlarged: of a question all that belongs to it, of anything else the element of the page. */
+function holderOf(node) {
+  if (node.matches('li, [class*="st-key-n_slide"]')) return node;
+  if (!node.matches(".hs-q-text")) return node.closest('[data-testid="stElementContainer"]');
+  const block = node.closest('[data-testid="stVerticalBlock"]');
+  return block?.querySelector(".hs-q-plan") ? null : block;
+}
+
 function isFigure(node) {
   if (!node.checkVisibility()) return false; // in a closed tab or a folded part
-  return node.shadowRoot ? node.shadowRoot.querySelector("canvas, table") !== null : true;
+  return node.shadowRoot ? node.shadowRoot.querySelector("canvas, table, .hg") !== null : true;
 }
 
 function partsOf(node) {
   for (const [name, parts] of Object.entries(PARTS)) {
     const inner = node.shadowRoot?.querySelector(name);
-    if (inner) return [inner, parts];
+    if (inner) return [inner, OWN_HEADLINE.includes(name), parts];
   }
-  return [null, [""]];
+  return [null, false, [""]];
+}
+
+/** The heading of the page that the slide stands under; none where the slide has its own. */
+function headlineOf({ holder, own }) {
+  if (own || holder.querySelector("h2") || holder.matches("li")) return "";
+  const before = (heading) => heading.compareDocumentPosition(holder) & Node.DOCUMENT_POSITION_FOLLOWING;
+  const headings = document.querySelectorAll(`${MAIN} h2`);
+  return [...headings].filter((one) => one.checkVisibility() && before(one)).at(-1)?.textContent ?? "";
 }
 
 function settleSoon(view) {
@@ -198,15 +266,32 @@ function settle(view) {
   if (path !== view.path) {
     view.path = path;
     view.at = places()[path]?.at ?? 0;
+    view.moving = null;
   }
+  if (isMoving(view)) return;
   view.slides = findSlides();
   const count = view.slides.length;
   const slide = view.slides[Math.min(view.at, count - 1)]; // figures may still be on their way: `at` stays
   const same = slide && view.now && slide.holder === view.now.holder && slide.part === view.now.part;
   if (!same) unmark(view);
   view.now = slide ?? null;
-  if (slide) mark(view, slide, !same);
   tell(view, slide);
+  if (slide) mark(view, slide, !same);
+}
+
+/** Whether a step of the page is on its way; until it has come, the slide before stays. */
+function isMoving(view) {
+  if (!view.moving) return false;
+  const { from, at, until } = view.moving;
+  if (placeOf(view) === from && performance.now() < until) return true;
+  if (placeOf(view) !== from) view.at = at;
+  view.moving = null;
+  return false;
+}
+
+function placeOf(view) {
+  const node = document.querySelector(STEPS[view.path]?.place ?? "body");
+  return `${node?.dataset.at} ${node?.textContent}`;
 }
 
 function mark(view, slide, isNew) {
@@ -244,18 +329,28 @@ function fit(view, { holder, node, inner }) {
   const style = document.body.style;
   const small = window.innerWidth < 900;
   const wide = window.innerWidth - 32;
-  const high = window.innerHeight - view.dom.bar.offsetHeight - 24;
+  const top = 12 + view.dom.headline.offsetHeight;
+  const high = window.innerHeight - view.dom.bar.offsetHeight - top - 12;
   const isChart = node.matches('[role="figure"]');
-  let scale = small ? 1 : Math.max(LARGER, window.innerHeight / (isChart ? CHART_LINES : LINES));
-  const put = () => {
+  style.setProperty("--hs-slide-top", `${top}px`);
+  const put = (scale) => {
     style.setProperty("--hs-slide-scale", scale.toFixed(4));
     style.setProperty("--hs-slide-wide", `${wide / scale}px`);
     style.setProperty("--hs-slide-high", `${high / scale}px`);
   };
-  put();
-  if (isChart || inner || small || !holder.scrollHeight) return;
-  scale = Math.min(LARGEST, Math.max(scale, high / holder.scrollHeight));
-  put();
+  const roomy = isChart ? Math.min(window.innerHeight / CHART_LINES, high / CHART_HIGH) : window.innerHeight / LINES;
+  const usual = small ? 1 : Math.max(LARGER, roomy);
+  put(usual);
+  if (!isChart && !inner && !small) put(largest(holder, put));
+}
+
+/** The largest type with which all of it fits; what does not fit at the smallest is scrolled. */
+function largest(holder, put) {
+  for (let scale = LARGEST; scale > LEAST; scale -= 0.1) {
+    put(scale);
+    if (holder.scrollHeight <= holder.clientHeight + 1 && holder.scrollWidth <= holder.clientWidth + 1) return scale;
+  }
+  return LEAST;
 }
 
 function focusIn({ node }) {
@@ -264,30 +359,41 @@ function focusIn({ node }) {
 }
 
 function tell(view, slide) {
-  const { where, message, count, code } = view.dom;
+  const { where, message, count, code, title, words } = view.dom;
   const page = view.pages.find((one) => one.path === view.path);
   where.textContent = page?.title ?? "";
+  title.textContent = slide ? headlineOf(slide) : "";
+  words.textContent = (slide && document.querySelector(`${MAIN} .hs-n-words p`)?.textContent) ?? "";
+  if (slide?.holder.textContent.includes(words.textContent)) words.textContent = "";
   message.textContent = slide ? messageOf(slide) : SAYS.empty;
   count.textContent = slide ? `${view.slides.indexOf(slide) + 1} of ${view.slides.length}` : "";
   const room = document.documentElement.dataset.hsRoom ?? "";
   code.textContent = room ? `Room ${room}` : "";
 }
 
-/** What a chart says in words; the other figures carry their own headline. */
+/** What a chart says in words, cut to what the frame holds; the other figures carry their own headline. */
 function messageOf({ node }) {
   return node.matches('[role="figure"]') ? (node.getAttribute("aria-label") ?? "") : "";
 }
 
 function turn(view, step) {
+  if (view.moving && performance.now() < view.moving.until) return; // the press before is still being answered
   const at = Math.min(view.at, Math.max(0, view.slides.length - 1)) + step;
   if (at >= 0 && at < view.slides.length) {
     view.at = at;
     settle(view);
     return;
   }
+  const steps = STEPS[view.path];
+  const press = steps && document.querySelector(step > 0 ? steps.on : steps.back);
+  if (press) {
+    view.moving = { from: placeOf(view), at: step > 0 ? 0 : LAST, until: performance.now() + STEP_MS };
+    press.click();
+    return;
+  }
   const here = view.pages.findIndex((page) => page.path === view.path);
   const next = view.pages[here + step];
-  if (here >= 0 && next) goToPage(view, next.path, step > 0 ? 0 : undefined);
+  if (here >= 0 && next) goToPage(view, next.path, step);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -306,7 +412,7 @@ function places() {
 }
 
 /** Leaves a page so that coming back shows the same slide and settings; sentence and model travel along. */
-function goToPage(view, path, at) {
+function goToPage(view, path, step) {
   const kept = places();
   const here = new URLSearchParams(window.location.search);
   here.delete("present");
@@ -314,7 +420,7 @@ function goToPage(view, path, at) {
   if (document.querySelector(`${MAIN} .st-key-bar`)) {
     kept.carried = view.carried.filter((name) => here.has(name)).map((name) => [name, here.get(name)]);
   }
-  if (at !== undefined) kept[path] = { ...kept[path], at };
+  kept[path] = { ...kept[path], at: step > 0 ? 0 : LAST };
   try {
     window.sessionStorage.setItem(PLACES, JSON.stringify(kept));
   } catch {
@@ -325,6 +431,8 @@ function goToPage(view, path, at) {
     view.carried.forEach((name) => query.delete(name));
     kept.carried.forEach(([name, value]) => query.set(name, value));
   }
+  const [name, value] = (step > 0 ? STEPS[path]?.first : STEPS[path]?.last) ?? [];
+  if (name) query.set(name, value);
   query.set("present", "true");
   window.history.pushState(null, "", `${view.base}/${path}?${query}`);
   window.dispatchEvent(new PopStateEvent("popstate", { state: null }));

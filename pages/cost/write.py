@@ -265,11 +265,11 @@ def _where_from(run: Run) -> str:
     if run.temperature and run.top_k:
         how += f" among the {run.top_k} likeliest, seed {run.seed}"
     if run.recorded_on:
-        return (
-            f"Recorded on {_day(run.recorded_on)} with {run.title}, {how}, on {run.machine}. Run live computes it here."
-        )
-    end = "" if run.finished else f" Stopped after {len(run.steps)} of {run.max_new_tokens} tokens."
-    return f"Computed just now with {run.title}, {how}, on {run.machine}.{end}"
+        begins, end = f"Recorded on {_day(run.recorded_on)}", " Run live computes it here."
+    else:
+        begins = "Computed just now"
+        end = "" if run.finished else f" Stopped after {len(run.steps)} of {run.max_new_tokens} tokens."
+    return f"{begins} with {run.title}, {how}. The machine: {run.machine}.{end}"
 
 
 def _day(date: str) -> str:

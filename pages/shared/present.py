@@ -26,7 +26,13 @@ def present_mode() -> None:
     st.html(ASSETS / "present.css")
     on = st.toggle("Present this page", key="present", bind="query-params", persist_state="session")
     pages = [{"path": page.path, "title": page.title} for page in PAGES]
-    _present(key="presenting", data={"on": on, "base": base_path(), "pages": pages, "carried": list(CARRIED)})
+    theme = str(st.context.theme.type or "light")
+    data = {"on": on, "theme": theme, "base": base_path(), "pages": pages, "carried": list(CARRIED)}
+    _present(key="presenting", data=data, on_theme_change=_run_again)
+
+
+def _run_again() -> None:
+    """Naming a callback is enough: the page runs again, in the browser's new theme."""
 
 
 def class_menu() -> None:
