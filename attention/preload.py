@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 
@@ -37,3 +38,14 @@ def _load_all() -> None:
             log.warning("preload: %s", error)
         finally:
             readiness(model_id).set()
+    settle()
+
+
+def settle() -> None:
+    """Tell Python's collector that what is there now stays: libraries and models, some 400,000 objects.
+
+    Streamlit collects after every run of a page, and looking through all of these each time takes longer than the
+    page itself.
+    """
+    gc.collect()
+    gc.freeze()
