@@ -28,6 +28,7 @@ from attention.muting import (
     outcome,
 )
 from attention.probes import offset_profile
+from attention.remote import RemoteEngine
 from attention.rung_views import LadderView, ViewRequest
 from attention.rungs import LadderPoint, SweepRequest, shipped_points
 from attention.settings import settings
@@ -44,11 +45,16 @@ VIEW_BYTES = 32 * 2**20
 class Engine:
     """Traces and head findings for all sessions of this process, each distinct one computed once.
 
-    ``trace_mb`` bounds what is kept (MiB). Requests are logged by the hash of their key,
-    never with text.
+    ``trace_mb`` bounds what is kept (MiB). ``run`` makes a trace that is not kept yet. Requests are logged by the
+    hash of their key, never with text.
     """
 
-    def __init__(self, trace_mb: int | None = None) -> None:
+    def __init__(
+        self,
+        trace_mb: int | None = None,
+        run: Callable[[LoadedModel, TraceRequest], AttentionTrace] | None = None,
+    ) -> None:
+        self._run = run or _run
         megabytes = settings().trace_mb if trace_mb is None else trace_mb
         self._traces = SingleFlight(megabytes * 2**20, lambda traced: traced.nbytes)
         self._verified = SingleFlight(2**20, lambda _: 1024)
@@ -70,7 +76,7 @@ class Engine:
         """The trace of a request. Raises UserError as ``attention.trace`` does."""
         loaded = load_model(request.model)
         full = replace(request, revision=loaded.revision)
-        return self._traces.get(full.key, lambda: _traced(loaded, full))
+        return self._traces.get(full.key, lambda: _logged(self._run, loaded, full))
 
     def verify(self, request: TraceRequest) -> Check:
         """The comparison with the model's own SDPA output, once per distinct trace."""
@@ -114,12 +120,12 @@ class Engine:
             full.key, lambda: copy_effect(loaded, full.heads, full.how, start=full.start, seed=full.seed)
         )
 
-    def sweep(self, request: SweepRequest) -> tuple[LadderPoint, ...]:
+    def sweep(self, request: SweepRequest, say: Callable[[float], None] | None = None) -> tuple[LadderPoint, ...]:
         """Quality on each rung: as shipped where it was measured ahead, else measured now.
 
-        Raises UserError as ``ladder_sweep``.
+        ``say`` is called with the share done, 0 to 1. Raises UserError as ``ladder_sweep``.
         """
-        return self._sweep(request, lambda _: None)
+        return self._sweep(request, say or _silent)
 
     def sweep_job(self, request: SweepRequest) -> AbstractContextManager[Job]:
         """``sweep`` in a thread of its own; equal requests share it, and it stops when the last one leaves."""
@@ -134,9 +140,9 @@ class Engine:
         points: tuple[LadderPoint, ...] = self._sweeps.get(full.key, lambda: ladder_sweep(loaded, full.rungs, say=say))
         return points
 
-    def ladder_view(self, request: ViewRequest) -> LadderView:
-        """One text on every rung. Raises UserError as ``attention.ladder_view.ladder_view``."""
-        return self._view(request, lambda _: None)
+    def ladder_view(self, request: ViewRequest, say: Callable[[float], None] | None = None) -> LadderView:
+        """One text on every rung, ``say`` told the share done. Raises UserError as ``ladder_view.ladder_view``."""
+        return self._view(request, say or _silent)
 
     def view_job(self, request: ViewRequest) -> AbstractContextManager[Job]:
         """``ladder_view`` in a thread of its own, with its progress."""
@@ -152,8 +158,12 @@ class Engine:
         return view
 
 
-def _traced(loaded: LoadedModel, request: TraceRequest) -> AttentionTrace:
-    result = trace(
+def _silent(_: float) -> None:
+    """Progress that nobody watches."""
+
+
+def _run(loaded: LoadedModel, request: TraceRequest) -> AttentionTrace:
+    traced: AttentionTrace = trace(
         loaded,
         request.text,
         pair=request.pair,
@@ -162,17 +172,25 @@ def _traced(loaded: LoadedModel, request: TraceRequest) -> AttentionTrace:
         layer=request.layer,
         what_if=request.what_if,
     )
+    return traced
+
+
+def _logged(
+    run: Callable[[LoadedModel, TraceRequest], AttentionTrace], loaded: LoadedModel, request: TraceRequest
+) -> AttentionTrace:
+    result = run(loaded, request)
     log.info("trace %s %.0f ms", hashlib.sha256(request.key.encode()).hexdigest()[:12], result.seconds * 1000)
     return result
 
 
-_default: list[Engine] = []
+_default: list[Engine | RemoteEngine] = []
 _default_lock = threading.Lock()
 
 
-def default_engine() -> Engine:
-    """The engine of this process, made by whoever asks first."""
+def default_engine() -> Engine | RemoteEngine:
+    """The engine of this process, made by whoever asks first: the one HEADSCOPE_ENGINE names, else one of its own."""
     with _default_lock:
         if not _default:
-            _default.append(Engine())
+            own, address = Engine(), settings().engine
+            _default.append(RemoteEngine(address, own) if address else own)
         return _default[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,8 @@ from attention.errors import UserError
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 DEFAULT_CACHE = Path("~/.cache/headscope").expanduser()
+# A host's name or number (an IPv6 one in brackets) and a port: no user, path or query.
+_ADDRESS = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 FALSE_WORDS = {"0", "false", "no", "off", ""}
 
 
@@ -30,6 +33,7 @@ class Settings:
     threads: int = 1
     max_visitors: int = 300
     heavy_jobs: int = 2
+    engine: str = ""
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
@@ -51,6 +55,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         threads=_count(environ, "HEADSCOPE_THREADS", default.threads),
         max_visitors=_count(environ, "HEADSCOPE_MAX_VISITORS", default.max_visitors),
         heavy_jobs=_count(environ, "HEADSCOPE_HEAVY_JOBS", default.heavy_jobs),
+        engine=_address(environ, "HEADSCOPE_ENGINE", default.engine),
     )
 
 
@@ -69,6 +74,19 @@ def _flag(environ: Mapping[str, str], name: str, default: bool) -> bool:
     if word.strip().lower() in FALSE_WORDS:
         return False
     raise UserError(f"{name} is {word!r}.", "It takes 1 or 0.", "Correct the setting and start again.")
+
+
+def _address(environ: Mapping[str, str], name: str, default: str) -> str:
+    word = (environ.get(name) or "").strip().rstrip("/")
+    if not word:
+        return default
+    if not _ADDRESS.fullmatch(word) or int(word.rpartition(":")[2]) > 65_535:
+        raise UserError(
+            f"{name} is {word!r}.",
+            "It takes the address of an engine, such as http://127.0.0.1:8600.",
+            "Correct the setting and start again.",
+        )
+    return word
 
 
 def _count(environ: Mapping[str, str], name: str, default: int) -> int:
