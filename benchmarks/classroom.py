@@ -22,7 +22,7 @@ from benchmarks.__main__ import keep
 from benchmarks.arithmetic import interactive_response, percentile
 from benchmarks.ratios import Row, Target, table
 from benchmarks.server import ROOT, AppServer, free_port, start_app
-from benchmarks.students import BROWSER, FILES, OPEN, RERUNS, THINK, Diary, lesson
+from benchmarks.students import BROWSER, FILES, OPEN, RERUNS, THINK, Diary, Lesson, teach
 from benchmarks.visitor import Visitor
 from deploy.front_ends import FrontEndError, find_haproxy, front_ends
 
@@ -63,6 +63,7 @@ class Outcome:
 
     room: Class
     took: dict[str, list[float]]
+    thought: list[float]
     load: Load
     errors: tuple[str, ...]
 
@@ -83,25 +84,28 @@ class Outcome:
         The law speaks of all interactions; those in the browser take no time, so a rerun takes the whole of it.
         """
         many = len(self.acted) + len(self.took.get(BROWSER, ()))
-        return interactive_response(self.room.students, many / self.load.seconds, THINK) * many / len(self.acted)
+        think = statistics.fmean(self.thought)
+        return interactive_response(self.room.students, many / self.load.seconds, think) * many / len(self.acted)
 
 
 def hold(room: Class, seconds: float, url: str, apps: Sequence[int], proxy: int | None) -> Outcome:
     """One class at ``url``, watched. ``apps`` and ``proxy`` are process ids."""
 
-    async def watched() -> tuple[Diary, float, float, Load]:
+    async def watched() -> tuple[Diary, Lesson, Load]:
         load = Load(idle_resident=_resident(apps))
-        ramp = room.students * RAMP_PER_STUDENT
-        watch = asyncio.create_task(_watch(load, apps, proxy, ramp, seconds))
-        diary, begin, end = await lesson(url, room.students, seconds, ramp)
+        lesson = Lesson(room.students, seconds)
+        watch = asyncio.create_task(_watch(load, apps, proxy, lesson))
+        diary = await teach(url, room.students, lesson, room.students * RAMP_PER_STUDENT)
         await watch
-        return diary, begin, end, load
+        return diary, lesson, load
 
-    diary, begin, end, load = asyncio.run(watched())
+    diary, lesson, load = asyncio.run(watched())
+    begin, end = lesson.begin, lesson.end
     took = diary.between(begin, end)
     for kind in (FILES, OPEN):  # they come before the time that counts, and count all the same
         took[kind] = [length for _, length in diary.took[kind]]
-    return Outcome(room, took, load, tuple(diary.errors))
+    thought = [pause for at, pause in diary.thought if begin <= at < end]
+    return Outcome(room, took, thought, load, tuple(diary.errors))
 
 
 def stampede(server: AppServer, visitors: int = STAMPEDE, text: str = FRESH) -> tuple[int, float]:
@@ -221,15 +225,15 @@ def _served(processes: int) -> Iterator[tuple[str, list[int], int | None]]:
         yield ends.url, [server.process.pid for server in ends.processes], ends.proxy.pid
 
 
-async def _watch(load: Load, apps: Sequence[int], proxy: int | None, ramp: float, seconds: float) -> None:
-    """Fill ``load`` with what was used in the ``seconds`` after the ramp."""
+async def _watch(load: Load, apps: Sequence[int], proxy: int | None, lesson: Lesson) -> None:
+    """Fill ``load`` with what is used in the time that counts."""
     load.machine.append(os.getloadavg()[0])
-    await asyncio.sleep(ramp)
+    await lesson.begun.wait()
     began = time.perf_counter()
     app, through, own = _cpu(apps), _cpu([proxy] if proxy else []), time.process_time()
-    while time.perf_counter() - began < seconds:
+    while time.perf_counter() < lesson.end:
         load.resident = max(load.resident, _resident(apps))
-        await asyncio.sleep(SAMPLE)
+        await asyncio.sleep(min(SAMPLE, max(0.0, lesson.end - time.perf_counter())))
     load.seconds = time.perf_counter() - began
     load.app, load.proxy = _cpu(apps) - app, _cpu([proxy] if proxy else []) - through
     load.client = time.process_time() - own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import time
 from collections import defaultdict
@@ -50,6 +51,7 @@ class Diary:
     """What happened: seconds by kind of action, each with when it ended, and what went wrong."""
 
     took: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    thought: list[tuple[float, float]] = field(default_factory=list)  # pauses: when each ended, and its seconds
     errors: list[str] = field(default_factory=list)
     reconnects: int = 0
 
@@ -73,6 +75,24 @@ class Diary:
         }
 
 
+class Lesson:
+    """The time that counts: from when the last student has the page until ``seconds`` later."""
+
+    def __init__(self, students: int, seconds: float) -> None:
+        self._missing = students
+        self._seconds = seconds
+        self.begun = asyncio.Event()
+        self.begin = self.end = math.inf
+
+    def here(self) -> None:
+        """One more has the page, or has failed to get it."""
+        self._missing -= 1
+        if self._missing == 0:
+            self.begin = time.perf_counter()
+            self.end = self.begin + self._seconds
+            self.begun.set()
+
+
 @dataclass
 class Student:
     """One student at one tab. The same ``seed`` does the same things, in an order that answers do not change."""
@@ -82,14 +102,17 @@ class Student:
     seed: int
     think: float = THINK
 
-    async def attend(self, late: float, until: float) -> None:
-        """Come ``late`` seconds after the bell, stay until the clock (``time.perf_counter``) shows ``until``."""
+    async def attend(self, late: float, lesson: Lesson) -> None:
+        """Come ``late`` seconds after the bell, stay until the lesson ends."""
         draw = random.Random(self.seed)
         await asyncio.sleep(late)
         await self.diary.note(FILES, self.visitor.fetch_files)
         await self.diary.note(OPEN, self.visitor.open)
-        while time.perf_counter() < until:
-            await asyncio.sleep(self.think * draw.uniform(0.5, 1.5))
+        lesson.here()
+        while time.perf_counter() < lesson.end:
+            pause = self.think * draw.uniform(0.5, 1.5)
+            await asyncio.sleep(pause)
+            self.diary.thought.append((time.perf_counter(), pause))
             kind, action = self.choose(draw)
             await self.diary.note(kind, action)
         self.diary.reconnects += self.visitor.reconnects
@@ -132,19 +155,14 @@ def new_sentence(draw: random.Random) -> str:
     return " ".join(words).capitalize() + "."
 
 
-async def lesson(url: str, students: int, seconds: float, ramp: float, seed: int = 0) -> tuple[Diary, float, float]:
-    """A class at ``url``: all arrive within ``ramp`` seconds and stay ``seconds`` more.
-
-    The diary, and when the time that counts began and ended (``time.perf_counter``): after the last arrival.
-    """
+async def teach(url: str, students: int, lesson: Lesson, ramp: float, seed: int = 0) -> Diary:
+    """A class at ``url``: all arrive within ``ramp`` seconds, work at once, and stay until the lesson's end."""
     diary = Diary()
-    begin = time.perf_counter() + ramp
-    end = begin + seconds
     arrivals = random.Random(seed)
     await asyncio.gather(
         *(
-            Student(Visitor(url), diary, seed * 10_000 + number).attend(arrivals.uniform(0, ramp), end)
+            Student(Visitor(url), diary, seed * 10_000 + number).attend(arrivals.uniform(0, ramp), lesson)
             for number in range(students)
         )
     )
-    return diary, begin, end
+    return diary
