@@ -83,6 +83,7 @@ def configuration(addresses: Sequence[str], bind: str, certificate: Path | None 
         "@BIND@": f"bind {bind}" + (f" ssl crt {certificate} alpn http/1.1" if certificate else ""),
         "@SECURE@": " secure" if certificate else "",
         "@PAGE_SERVERS@": "\n".join(pages),
+        "@FILE_SERVERS@": "\n".join(f"    server {name} {at}" for name, at in zip(names, addresses, strict=True)),
         "@ROOM_SERVERS@": "\n".join(rooms),
     }
     text = TEMPLATE.read_text(encoding="utf-8")
