@@ -16,6 +16,7 @@ const INKS = {
   shipped: "text", "latent healed": "latent-healed",
 };
 const SAME_DIGITS = 4;
+const SLIDE = { chart: 250, map: 150, maps: 3 }; // heights that fit a slide, and how many maps stand on one
 const SHORT = { mean: "averaged", aligned: "aligned", healed: "healed", whitened: "latent", plain: "of the weights" };
 
 /**
@@ -147,6 +148,7 @@ function listen(view) {
   };
   const watcher = new ResizeObserver(() => dressUp(view));
   watcher.observe(root);
+  watcher.observe(maps); // on a slide of their own they come into sight while the board keeps its size
   view.stops.push(() => watcher.disconnect());
   for (const family of FAMILIES) {
     on(sliders[family], "input", () => moveTo(view, family, stopsOf(view, family)[Number(sliders[family].value)].key));
@@ -660,7 +662,7 @@ function paintChart(view) {
   dom.chartTitle.textContent = decoder ? `Surprise on ${scene.measure.title}` : `Likeness on ${scene.measure.title}`;
   const phone = dom.root.dataset.size === "phone";
   const width = Math.max(280, chart.parentElement.clientWidth - 24);
-  const height = phone ? 340 : 396;
+  const height = phone ? 340 : dom.root.dataset.hsPart ? SLIDE.chart : 396;
   chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
   chart.setAttribute("width", width);
   chart.setAttribute("height", height);
@@ -1030,10 +1032,11 @@ function mapSizes(view) {
   const longest = Math.min(84, Math.max(...scene.labels.map((label) => measuring.measureText(label).width)) + 8);
   const gap = 14;
   const total = dom.maps.clientWidth - 4;
-  const many = wide ? 5 : 2;
-  const side = Math.min(300, Math.floor((total - longest - gap * (many - 1)) / many));
+  const slide = dom.root.dataset.hsPart !== undefined;
+  const many = slide ? SLIDE.maps : wide ? 5 : 2;
+  const side = Math.min(slide ? SLIDE.map : 300, Math.floor((total - longest - gap * (many - 1)) / many));
   const cell = side / scene.side;
-  return { side, cell, gutter: longest, legible: cell >= 13, labelled: new Set(wide ? [0] : [0, 1, 3]) };
+  return { side, cell, gutter: longest, legible: cell >= 13, labelled: new Set(wide || slide ? [0] : [0, 1, 3]) };
 }
 
 function paintMap(view, canvas, { rung, less }, sizes, labelled, marked) {
@@ -1121,11 +1124,13 @@ function paintCell(view, [query, key], share, latent) {
 function pointAt(view, at, event) {
   const { scene, dom } = view;
   const sizes = mapSizes(view);
-  const box = dom.pictures[at].canvas.getBoundingClientRect();
+  const { canvas } = dom.pictures[at];
+  const box = canvas.getBoundingClientRect();
+  const larger = box.width / canvas.offsetWidth || 1; // enlarged while the page is presented
   const left = sizes.labelled.has(at) ? sizes.gutter : 0;
   const top = sizes.legible ? sizes.gutter : 4;
-  const key = Math.floor((event.clientX - box.left - left) / sizes.cell);
-  const query = Math.floor((event.clientY - box.top - top) / sizes.cell);
+  const key = Math.floor(((event.clientX - box.left) / larger - left) / sizes.cell);
+  const query = Math.floor(((event.clientY - box.top) / larger - top) / sizes.cell);
   if (key < 0 || query < 0 || key >= scene.side || query >= scene.side) return;
   if (scene.kind === "decoder" && key > query) return;
   markCell(view, query, key);

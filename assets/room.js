@@ -35,6 +35,7 @@ const SAYS = {
   offline: "The server does not answer. The page stays as it is.",
   leading: "You lead a room. Close it before you follow another.",
   retake: "Lead here",
+  notWhole: "Your sentence is too long for a link. Those who follow see another sentence.",
   onlyHere: "This address works on this computer only. Give your class the address they can reach.",
   dismiss: "Close this message",
 };
@@ -53,8 +54,9 @@ function createView(host, base) {
   const view = {
     host,
     base,
-    leads: null, // {code, token, followers, sent, held}
-    follows: null, // {code, wanted, shown, away, here, corrections}
+    leads: null, // {code, token, followers, sent, whole, held}
+    follows: null, // {code, wanted, shown, away, here, corrections, note}
+    goal: null, // {wanted, shown, corrections} after a link to a slide was pressed, until the person goes on
     replaced: null, // {code, token} after another window took the lead
     message: "",
     touched: false, // by the person, since the leader's page was last shown
@@ -87,6 +89,7 @@ function listen(view) {
   view.stops.push(() => clearInterval(clock));
   on(window, "pointerdown", (event) => noteTouch(view, event), true);
   on(window, "keydown", (event) => onKey(view, event), true);
+  on(window, "click", (event) => onLink(view, event), true);
   on(window, "pointerdown", (event) => {
     if (!event.composedPath().includes(view.dom.root)) showMenu(view, false);
   });
@@ -147,7 +150,7 @@ function parted(state) {
 }
 
 /** Goes to a page state: without a run where only figures differ, with exactly one otherwise. */
-function goTo(view, state) {
+function goTo(view, state, write = "replaceState") {
   const now = parted(pageState(view.base));
   const then = parted(state);
   if (now.server === then.server && now.figures === then.figures) return;
@@ -155,7 +158,7 @@ function goTo(view, state) {
   const search = new URLSearchParams(query);
   if (new URLSearchParams(window.location.search).get("present") === "true") search.set("present", "true");
   const address = `${view.base}${path}${search.size ? `?${search}` : ""}`;
-  window.history.replaceState(window.history.state, "", address);
+  window.history[write](window.history.state, "", address);
   if (now.server === then.server) window.dispatchEvent(new CustomEvent("headscope:view"));
   else window.dispatchEvent(new PopStateEvent("popstate", { state: window.history.state }));
 }
@@ -166,6 +169,7 @@ function look(view) {
   if (state !== view.seen.state) view.seen = { state, since: now, before: view.seen.state };
   if (view.leads) showToRoom(view, now);
   if (view.follows) compare(view, state);
+  if (view.goal) pursue(view, state);
   if (view.stream && now - view.stream.heardAt > SILENCE_MS) view.stream.cut.abort();
 }
 
@@ -184,7 +188,7 @@ async function openRoom(view) {
 
 function lead(view, { code, token }) {
   view.replaced = null;
-  view.leads = { code, token, followers: 0, sent: null, busy: false, notBefore: 0 };
+  view.leads = { code, token, followers: 0, sent: null, whole: true, busy: false, notBefore: 0 };
   writeJson(LEADS, { code, token });
   announce(view);
   render(view);
@@ -202,17 +206,25 @@ function lead(view, { code, token }) {
 async function showToRoom(view, now) {
   const leads = view.leads;
   const { state, since } = view.seen;
-  if (state === leads.sent || leads.busy || now < leads.notBefore) return;
+  const whole = !isTooLong();
+  if ((state === leads.sent && whole === leads.whole) || leads.busy || now < leads.notBefore) return;
   const samePage = leads.sent !== null && parted(leads.sent).server === parted(state).server;
   if (!samePage && now - since < STABLE_MS) return;
   leads.busy = true;
-  const answer = await ask(view, "show", { code: leads.code, state }, leads.token);
+  const answer = await ask(view, "show", { code: leads.code, state, whole }, leads.token);
   leads.busy = false;
   if (view.leads !== leads) return;
-  if (answer.ok || answer.status === 400 || answer.status === 413) leads.sent = state;
+  if (answer.ok || answer.status === 400 || answer.status === 413) Object.assign(leads, { sent: state, whole });
   else leads.notBefore = performance.now() + 1000;
-  if (answer.ok && view.message === SAYS.offline) say(view, "");
+  if (answer.ok && [SAYS.offline, SAYS.notWhole].includes(view.message)) say(view, "");
+  if (answer.ok && !whole) say(view, SAYS.notWhole);
   if (!answer.ok && answer.status !== 429) say(view, answer.sentence);
+}
+
+/** Whether the page holds a sentence that its address cannot: its own Share button then rests. */
+function isTooLong() {
+  const holder = document.querySelector('.st-key-share [data-testid="stBidiComponentIsolated"]');
+  return holder?.shadowRoot?.querySelector("#share")?.disabled === true;
 }
 
 async function closeRoom(view) {
@@ -242,12 +254,13 @@ function announce(view) {
 
 function follow(view, code) {
   say(view, "");
-  const follows = { code, wanted: null, shown: null, away: false, corrections: 0, joined: false };
+  const follows = { code, wanted: null, shown: null, away: false, corrections: 0, joined: false, note: "" };
   view.follows = follows;
   writeJson(FOLLOWS, { code });
   render(view);
   stream(view, "follow", { code }, null, (kind, facts) => {
     follows.joined = true;
+    if (kind === "note") follows.note = facts.sentence;
     if (kind === "leader") say(view, facts.here ? "" : facts.sentence);
     if (kind === "state") {
       follows.wanted = facts.state;
@@ -276,13 +289,37 @@ function compare(view, state) {
     render(view);
     return;
   }
+  correct(view, follows, state);
+}
+
+/** Puts right what figures remember of another visit of theirs and the state wanted does not say. */
+function correct(view, chase, state) {
   const { server, figures } = parted(state);
-  const wanted = parted(follows.wanted);
-  follows.shown = state;
-  if (server !== wanted.server || figures === wanted.figures || follows.corrections >= MOST_CORRECTIONS) return;
-  follows.corrections += 1;
-  follows.shown = follows.wanted;
-  goTo(view, follows.wanted);
+  const wanted = parted(chase.wanted);
+  chase.shown = state;
+  if (server !== wanted.server || figures === wanted.figures || chase.corrections >= MOST_CORRECTIONS) return;
+  chase.corrections += 1;
+  chase.shown = chase.wanted;
+  goTo(view, chase.wanted);
+}
+
+/** A link marked as a slide goes there in this window, with its room, however the page was changed meanwhile. */
+function onLink(view, event) {
+  const link = event.composedPath().find((node) => node instanceof Element && node.matches("a[data-hs-go]"));
+  if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  const target = new URL(link.href);
+  const wanted = canonical(target.pathname, target.search, view.base);
+  view.goal = { wanted, shown: wanted, corrections: 0 };
+  view.touched = false;
+  if (view.follows) view.follows.away = wanted !== view.follows.wanted;
+  goTo(view, wanted, "pushState");
+  render(view);
+}
+
+function pursue(view, state) {
+  if (view.touched) view.goal = null;
+  else if (state !== view.goal.shown) correct(view, view.goal, state);
 }
 
 function leave(view, sentence) {
@@ -544,7 +581,7 @@ function words(view) {
   const { follows, message } = view;
   if (follows?.away) return message ? `${message} ${SAYS.away}` : SAYS.away;
   if (message) return message;
-  return follows?.joined ? `You follow room ${follows.code}.` : "";
+  return follows?.joined ? follows.note || `You follow room ${follows.code}.` : "";
 }
 
 function setText(node, text) {

@@ -104,6 +104,19 @@ def test_every_part_but_none_other_leads_on_to_pages_of_the_site() -> None:
     assert len(links) == 5  # the last part: five lines, each a link
 
 
+@pytest.mark.parametrize("asked", ["99", "0", "*two*"])
+def test_a_link_to_a_part_there_is_not_says_so(asked: str) -> None:
+    app = AppTest.from_file(str(ROOT / "pages" / "entry.py"), default_timeout=120)
+    app.query_params["n_part"] = asked
+    app.switch_page("learn/lesson.py")
+    app.run()
+    assert [re.sub(r"\\(\W)", r"\1", one.value) for one in app.info] == [
+        f"This link asks for part {asked}. The lesson has parts 1 to 9. Showing part 1."
+    ]
+    assert "Part 1 of 9" in text(app)
+    assert not part(2).info
+
+
 def test_buttons_step_through_the_parts() -> None:
     app = opened(1)
     assert app.button(key="n_back").disabled

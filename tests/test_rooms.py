@@ -74,6 +74,22 @@ class TestShowing:
         house.rooms.show(code, token, "/cache?c_seq=5&present=true")
         assert seat.take() == []
 
+    def test_who_follows_is_told_what_a_link_cannot_hold(self, house: House) -> None:
+        code, token, _ = house.opened()
+        seat = house.follower(code)
+        seat.take()
+        house.rooms.show(code, token, "/", whole=False)
+        state, note = ("state", {"state": "/"}), ("note", {"sentence": rules.NOT_WHOLE})
+        assert sorted(seat.take()) == [note, state]
+        assert note in house.follower(code, "late").take()
+        house.rooms.show(code, token, "/", whole=False)
+        assert seat.take() == []  # once is enough
+        told = refused(lambda: house.rooms.show(code, token, "/?text=" + "a" * 4096))
+        assert told == (413, "This page's link is too long for a room. Shorten the sentence.")
+        assert seat.take() == [("note", {"sentence": rules.TOO_LONG})]
+        house.rooms.show(code, token, "/")
+        assert seat.take() == [("note", {"sentence": ""})]
+
     def test_the_leader_hears_how_many_follow(self, house: House) -> None:
         code, _, leader = house.opened()
         seats = [house.follower(code, f"student {number}") for number in range(3)]
@@ -365,6 +381,9 @@ class TestRoutes:
             shown = await wire.ask("show", {"code": code, "state": "/finder?a=1"}, x_room_token=token)
             assert shown.status == 200
             assert await heard(said) == 'event: state\ndata: {"state": "/finder?a=1"}\n\n'
+            again = {"code": code, "state": "/finder?a=1", "whole": False}
+            assert (await wire.ask("show", again, x_room_token=token)).status == 200
+            assert await heard(said) == f'event: note\ndata: {{"sentence": "{rules.NOT_WHOLE}"}}\n\n'
             assert (await wire.ask("close", {"code": code}, x_room_token=token)).status == 200
             assert (await heard(said)).startswith("event: ended\n")
             await asyncio.wait_for(following, 5)  # the stream ends by itself, the tab still open

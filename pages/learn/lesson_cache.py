@@ -29,8 +29,9 @@ def grows(part: Part) -> None:
         run = shipped_recording()
         at = st.slider(words("tokens"), 1, len(run.steps), facts.FIRST_TOKENS, key="n_tokens", **BOUND) - 1
         step = run.steps[at]
-        st.html(text_html(run, at, step.row(LAYER, HEAD), theme()))
-        said(words("word_said", layer=LAYER, head=HEAD))
+        with st.container(key="n_slide_text"):
+            st.html(text_html(run, at, step.row(LAYER, HEAD), theme()))
+            said(words("word_said", layer=LAYER, head=HEAD))
         name = words("growth_title", bytes=readable(step.cache_bytes), tokens=step.n_cached)
         said(name)
         picture = growth_chart(run, at, theme())

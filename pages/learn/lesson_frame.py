@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.learn.lesson_text import Part, parts, words
 from pages.learn.quiz_parts import address, focus_on
+from pages.shared.errors import plain
 from pages.shared.share import share_button
 
 AT = "n_part"
@@ -57,6 +58,7 @@ def bar() -> Part:
     """Draw where one is and the buttons beside it; the part to show. Keys: N and B."""
     every = parts()
     minutes = sum(part.minutes for part in every)
+    _greet_unknown_part(len(every))
     st.html(f'<p class="hs-n-lead">{html.escape(words("lead", n=len(every), minutes=minutes))}</p>')
     with st.container(horizontal=True, vertical_alignment="center", key="n_bar"):
         before, after = st.empty(), st.empty()
@@ -94,6 +96,15 @@ def bar() -> Part:
         share_button(disabled=False)
         _keys(key="n_keys", data={"keys": {"n": "n_next", "b": "n_back"}}, width=1, height=1)
     return every[at - 1]
+
+
+def _greet_unknown_part(n: int) -> None:
+    """A link may ask for a part there is not: say so, and show the first."""
+    slot = st.empty()
+    asked = st.query_params.get(AT)
+    if asked is None or AT in st.session_state or asked in {str(number) for number in range(1, n + 1)}:
+        return
+    slot.info(plain(words("no_part", asked=asked[:20], n=n)))
 
 
 def title(part: Part) -> None:

@@ -61,13 +61,18 @@ def pytorch(part: Part) -> None:
         place = st.empty()
         wait_for_preload(lambda share, told: place.progress(share, f"{told}…"))
         place.empty()
-        first = traps()[0]
-        if which == names[0]:
-            st.code(first.code, language="python", wrap_lines=True)
-            said(f"{words('happened')}: {first.happened}")
-            said(first.lesson)
-        else:
-            _, masked, fused = first.right
-            form = masked if which == names[1] else fused
-            st.code(form.code, language="python", wrap_lines=True)
-            said(f"{words('happened')}: {form.gave}")
+        with st.container(key="n_slide_call"):
+            _call(names.index(which))
+
+
+def _call(which: int) -> None:
+    first = traps()[0]
+    if which == 0:
+        st.code(first.code, language="python", wrap_lines=True)
+        said(f"{words('happened')}: {first.happened}")
+        said(first.lesson)
+        return
+    _, masked, fused = first.right
+    form = masked if which == 1 else fused
+    st.code(form.code, language="python", wrap_lines=True)
+    said(f"{words('happened')}: {form.gave}")

@@ -27,6 +27,7 @@ MODEL_WIDTH = 250
 START_WIDTH = 250
 _PAGES = ("", "finder")
 _CHOSEN = "_bar"
+_LEFT_OUT = "_text_left_out"  # whether the sentence was too long for the address
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,15 @@ def _draw() -> Choice:
 
 def _text_box() -> str:
     typed = st.session_state.get("text", DEFAULT_TEXT) or ""
+    fits = fits_link(typed)
+    if fits and st.session_state.get(_LEFT_OUT):
+        st.session_state["text"] = typed  # said anew: only then does the address take it up again
+    st.session_state[_LEFT_OUT] = not fits
     text = st.text_input(
         "Sentence",
         DEFAULT_TEXT,
         key="text",
-        bind="query-params" if fits_link(typed) else None,
+        bind="query-params" if fits else None,
         persist_state="session",
         help="Type any sentence and press Enter: it goes through the real model.",
         label_visibility="collapsed",

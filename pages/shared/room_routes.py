@@ -58,7 +58,8 @@ class RoomRoutes:
         return _json({"code": code, "token": token})
 
     async def _show(self, request: Request, asked: dict[str, Any]) -> Response:
-        self.rooms.show(asked.get("code"), request.headers.get(TOKEN_HEADER), asked.get("state"))
+        whole = asked.get("whole") is not False
+        self.rooms.show(asked.get("code"), request.headers.get(TOKEN_HEADER), asked.get("state"), whole)
         return _json({})
 
     async def _close(self, request: Request, asked: dict[str, Any]) -> Response:

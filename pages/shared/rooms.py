@@ -31,6 +31,8 @@ SILENT_AFTER = 20.0
 MOST_REMEMBERED = 1_000
 
 _CODE = re.compile(f"[{LETTERS}]{{{CODE_LENGTH}}}")
+TOO_LONG = "The link of the teacher's page is too long for a room. You stay where you are."
+NOT_WHOLE = "The teacher's sentence is too long for a link. You see the same page with another sentence."
 # What URLSearchParams writes, and nothing else.
 _QUERY = re.compile(r"[A-Za-z0-9*._+%=&-]*")
 # Of the one who leads only: followers do not present, nor join twice.
@@ -98,6 +100,7 @@ class _Room:
     opened_at: float
     left_at: float | None  # since when nobody leads; None while somebody does
     state: str = ""
+    note: str = ""  # what of the leader's page cannot be shown, in a sentence
     leader: Seat | None = None
     followers: list[Seat] = field(default_factory=list)
     said_gone: bool = False
@@ -148,12 +151,22 @@ class Rooms:
         self._count(room)
         return room.leader
 
-    def show(self, code: object, token: object, state: object) -> None:
-        """Show a page state, path and query, to all who follow."""
+    def show(self, code: object, token: object, state: object, whole: bool = True) -> None:
+        """Show a page state, path and query, to all who follow.
+
+        ``whole`` says whether the address holds all of the page; a long sentence is not in it. Those who follow are
+        told when it does not, and when it is too long for a room at all.
+        """
         room = self._led(code, token)
         if not self._shows.spend(room.code):
             raise RefusedError(429, "The page changes faster than a room can follow. Wait a second.")
-        checked = self.checked_state(state)
+        try:
+            checked = self.checked_state(state)
+        except RefusedError as refusal:
+            if refusal.status == 413:
+                self._note(room, TOO_LONG)
+            raise
+        self._note(room, "" if whole else NOT_WHOLE)
         if checked != room.state:
             room.state = checked
             self._tell_followers(room, "state", state=checked)
@@ -179,6 +192,8 @@ class Rooms:
         room.followers.append(seat)
         if room.state:
             seat.tell("state", state=room.state)
+        if room.note:
+            seat.tell("note", sentence=room.note)
         seat.tell("leader", **self._presence(room))
         self._count(room)
         return seat
@@ -261,6 +276,11 @@ class Rooms:
     def _tell_followers(self, room: _Room, kind: str, **facts: Any) -> None:
         for seat in room.followers:
             seat.tell(kind, **facts)
+
+    def _note(self, room: _Room, sentence: str) -> None:
+        if sentence != room.note:
+            room.note = sentence
+            self._tell_followers(room, "note", sentence=sentence)
 
     def _is_over(self, room: _Room, now: float) -> bool:
         alone = room.left_at is not None and now - room.left_at > ENDS_WITHOUT_LEADER
