@@ -198,6 +198,7 @@ def _posted(address: str, name: str, body: bytes, seconds: float) -> Iterator[ht
         yield connection.getresponse()
     finally:
         watchdog.cancel()
+        _cut(held[0] if held else connection.sock)  # closing alone leaves it open while its response is referred to
         connection.close()
 
 

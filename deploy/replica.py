@@ -38,8 +38,7 @@ class Replica:
         from attention.models import load_model
         from attention.turns import Turns
 
-        self._batches = Batches()
-        self._engine = Engine(run=self._batches.trace)
+        self._engine = Engine(run=Batches().trace)
         self._pool = ThreadPoolExecutor(THREADS)
         self._heavy = Turns(settings().heavy_jobs)
         for model in models:
@@ -58,10 +57,6 @@ class Replica:
             yield future.result()
         finally:
             work.left.set()  # whoever asked has the answer or is gone
-
-    def groups(self) -> dict[int, int]:
-        """How many groups of traces ran so far, by the number of traces in them."""
-        return dict(self._batches.sizes)
 
     def _item(self, name: str, body: bytes, work: Work) -> Item:
         try:
