@@ -66,6 +66,7 @@ class Outcome:
     thought: list[float]
     load: Load
     errors: tuple[str, ...]
+    reconnects: int
 
     @property
     def reruns(self) -> list[float]:
@@ -105,7 +106,7 @@ def hold(room: Class, seconds: float, url: str, apps: Sequence[int], proxy: int 
     for kind in (FILES, OPEN):  # they come before the time that counts, and count all the same
         took[kind] = [length for _, length in diary.took[kind]]
     thought = [pause for at, pause in diary.thought if begin <= at < end]
-    return Outcome(room, took, thought, load, tuple(diary.errors))
+    return Outcome(room, took, thought, load, tuple(diary.errors), diary.reconnects)
 
 
 def stampede(server: AppServer, visitors: int = STAMPEDE, text: str = FRESH) -> tuple[int, float]:
@@ -189,6 +190,7 @@ def rows_of(outcome: Outcome) -> list[Row]:
             target=Target(0, "most"),
             details={"errors": outcome.errors},
         ),
+        Row(f"{name}: connections lost", "times", (float(outcome.reconnects),), target=Target(0, "most")),
         Row(f"{name}: CPU of the app", "cores", (load.app / cores,)),
         Row(f"{name}: CPU of HAProxy", "cores", (load.proxy / cores,)),
         Row(f"{name}: CPU of the clients", "cores", (load.client / cores,)),

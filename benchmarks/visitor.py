@@ -21,7 +21,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import WebSocketException
 from websockets.typing import Subprotocol
 
 STATIC = Path(streamlit.__file__).parent / "static"
@@ -145,7 +145,7 @@ class Visitor:
                     await self._send(self.message(page, fragment, first))
                     await self._read()
                     return
-                except (ConnectionClosed, OSError):
+                except (WebSocketException, OSError):
                     await self._reconnect()
                     first, fragment = not self.pages, ""
 
@@ -215,7 +215,7 @@ class Visitor:
             try:
                 await self.close()
                 await self.connect()
-            except (ConnectionClosed, OSError, EOFError, TimeoutError, ValueError):
+            except (WebSocketException, OSError, EOFError):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 2.0)
             else:
