@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared.bar import draw_bar, has_bar
+from pages.shared.link_values import mend_link
 from pages.shared.present import class_menu, present_mode
 from pages.shared.site import navigation
 
@@ -20,6 +21,7 @@ st.set_page_config(
 )
 st.html(ASSETS / "app.css")
 st.logo(str(ASSETS / "wordmark.svg"), size="large", link=None)
+mend_link()
 present_mode()
 class_menu()
 
