@@ -11,12 +11,15 @@ from playwright.sync_api import Page
 MAIN = {"include": [["[data-testid=stMain]"]]}
 
 
-def violations(page: Page, parts: dict[str, Any] | None = None) -> list[str]:
-    """What axe-core finds in the whole page, or in the parts named as axe names them."""
+def violations(page: Page, parts: dict[str, Any] | None = None, rule: str = "") -> list[str]:
+    """What axe-core finds in the whole page, or in the parts named as axe names them; of one rule if named."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     found = page.evaluate(
-        "(parts) => axe.run(parts ?? document, { resultTypes: ['violations'] }).then((told) => told.violations)", parts
+        """([parts, rule]) => axe.run(parts ?? document, {
+          resultTypes: ['violations'], ...(rule ? { runOnly: { type: 'rule', values: [rule] } } : {})
+        }).then((told) => told.violations)""",
+        [parts, rule],
     )
     return [
         f"{rule['id']}: {node['target']} {node['failureSummary'][:300]}" for rule in found for node in rule["nodes"]
