@@ -22,7 +22,7 @@ from benchmarks.server import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 # In the order of the table; each module has measure(quick) -> rows.
-MEASURES = ("tracing", "viewer_bytes", "browser", "shapes", "ladder", "planner", "cold_start", "memory")
+MEASURES = ("tracing", "viewer_bytes", "browser", "shapes", "ladder", "planner", "cold_start", "memory", "engines")
 PACKAGES = ("torch", "transformers", "streamlit", "plotly", "numpy")
 BUSY = 1.0  # other processes waiting for a core, beyond which the figures are marked
 

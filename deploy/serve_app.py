@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         )
         print(f"The shared engine listens on http://{chosen.host}:{chosen.port}; Ctrl+C here stops it.", flush=True)
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt, SystemExit):  # what Ctrl+C and SIGTERM become once all connections are closed
             asyncio.run(server.serve())
         return 0 if server.started else 1
     finally:
