@@ -2,6 +2,10 @@
 # Each step runs once and leaves a stamp in .venv; a second run goes straight to the end.
 
 PORT ?= 8501
+# Of the shared engine: where it listens, and how many processes hold models.
+ENGINE_HOST ?= 127.0.0.1
+ENGINE_PORT ?= 8600
+REPLICAS ?= 1
 STEPS = 4
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -17,7 +21,7 @@ PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-c
 export HF_HUB_DISABLE_PROGRESS_BARS = 1
 export TQDM_DISABLE = 1
 
-.PHONY: app test shots bench audit licences fuzz atlas ladder clean setup prepare dev
+.PHONY: app engine test shots bench audit licences fuzz atlas ladder clean setup prepare dev
 .NOTPARALLEL:
 
 app: STEPS = 4
@@ -28,6 +32,10 @@ app: setup prepare
 	echo "Stop that program, or choose another port: make app PORT=8600" >&2; exit 1; }
 	@echo "Starting Headscope. Open http://localhost:$(PORT) in a browser; Ctrl+C here stops it."
 	@exec $(PY) -m streamlit run app.py --server.port $(PORT)
+
+engine: STEPS = 5
+engine: setup prepare $(VENV)/.engine
+	@exec $(PY) -m deploy.serve_app --host $(ENGINE_HOST) --port $(ENGINE_PORT) --replicas $(REPLICAS)
 
 test: STEPS = 6
 test: setup prepare dev
@@ -103,7 +111,12 @@ $(VENV)/.models: requirements-models.txt $(VENV)/.libraries
 	@rm -f $(VENV)/.prepared
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.txt requirements.lock $(VENV)/.models
+$(VENV)/.engine: requirements-engine.txt requirements.lock $(VENV)/.models
+	@echo "5/$(STEPS) Installing Ray Serve for the shared engine (once)…"
+	@$(PIP_INSTALL) -r requirements-engine.txt -c requirements.lock
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt requirements-engine.txt requirements.lock $(VENV)/.models
 	@echo "5/$(STEPS) Installing the test tools (once)…"
-	@$(PIP_INSTALL) -r requirements-dev.txt -c requirements.lock
+	@$(PIP_INSTALL) -r requirements-dev.txt -r requirements-engine.txt -c requirements.lock
 	@touch $@
