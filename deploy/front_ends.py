@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,11 @@ def front_ends(
     with ExitStack() as stack:
         started: list[AppServer] = []
         stack.callback(_end, started)
-        started.extend(start_app(environ) for _ in range(processes))
+        with ThreadPoolExecutor(processes) as pool:
+            begun = [pool.submit(start_app, environ) for _ in range(processes)]
+        started += [one.result() for one in begun if one.exception() is None]
+        for one in begun:
+            one.result()  # raises what kept a process from starting, now that those that did start will be ended
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headscope-haproxy-")))
         addresses = [server.url.removeprefix("http://") for server in started]
         written = folder / "haproxy.cfg"
