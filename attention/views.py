@@ -96,7 +96,7 @@ def cell_from(
 def _index(value: Any, size: int, fallback: int) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # infinity is a number, and none that can be whole
         return fallback
     return number if 0 <= number < size else fallback
 
