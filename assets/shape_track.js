@@ -11,6 +11,7 @@
 
 const MEMORY = "__headscope_shapes";
 const STORE = "headscope.shapes";
+const SETTLES_MS = 2000; // what comes late in an opened part
 const PLAY_MS = 1900;
 const MOST_LAYERS = 5; // further heads are counted in words
 const FLAVOURS = { numpy: "NumPy", torch: "PyTorch", einops: "einops" };
@@ -1426,9 +1427,13 @@ function onceIn(box, selector, run) {
   watch.observe(box, { childList: true, subtree: true });
 }
 
+/** At once, and again while it still grows: a smooth scroll ends where the page moves under it. */
 function bringUp(node) {
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-  node.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+  const growing = new ResizeObserver(() => node.scrollIntoView({ block: "start", behavior: "instant" }));
+  const settled = () => growing.disconnect();
+  growing.observe(node); // also calls it once
+  setTimeout(settled, SETTLES_MS);
+  for (const theirs of ["wheel", "touchmove", "keydown"]) window.addEventListener(theirs, settled, { once: true });
 }
 
 function say(view, words) {

@@ -215,16 +215,6 @@ class TestTabs:
 
 
 class TestEveryone:
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_axe_finds_nothing_on_a_desk(self, scheme: str, visitor: Callable[..., Page], app_url: str) -> None:
-        page = visitor(color_scheme=scheme, reduced_motion="reduce")
-        found = {}
-        go(page, app_url)
-        for tab in TABS:
-            open_tab(page, tab)
-            found[tab] = [*violations(page, MAIN), *overflow(page)]
-        assert found == {tab: [] for tab in TABS}
-
     def test_axe_finds_nothing_on_a_phone_and_nothing_scrolls_sideways(
         self, visitor: Callable[..., Page], app_url: str
     ) -> None:

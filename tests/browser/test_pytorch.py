@@ -60,13 +60,6 @@ def test_the_answer_and_both_charts_are_on_the_first_screen(page: Page, app_url:
     assert "Traceback" not in page.locator("body").inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_stands_in_a_reader_s_way(visitor: Callable[..., Page], app_url: str, scheme: str) -> None:
-    page = visitor(color_scheme=scheme)
-    go(page, app_url)
-    assert violations(page) == []
-
-
 def test_settings_live_in_the_link_and_reach_the_code(page: Page, app_url: str) -> None:
     go(page, app_url)
     choose(page, "n_heads", "4")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from benchmarks.chromium import wait_until_drawn
-from tests.browser.looks import violations
 
 PATIENCE = 120_000  # ms; two cores, many tests
 
@@ -87,13 +85,6 @@ def test_who_leaves_stops_writing(visitor: Callable[..., Page], app_url: str) ->
     assert int(last[1]) < 96  # the other had as many to write and began earlier: it cannot simply have ended
     staying.get_by_role("button", name="Stop").click()
     expect(staying.get_by_text("Computed just now")).to_be_visible(timeout=PATIENCE)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(visitor: Callable[..., Page], app_url: str, scheme: str) -> None:
-    page = visitor(color_scheme=scheme)
-    opened(page, app_url)
-    assert violations(page) == []
 
 
 def test_a_phone_scrolls_down_only(phone: Page, app_url: str) -> None:
