@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +173,12 @@ def test_a_full_server_says_so_and_has_room_again_when_somebody_leaves() -> None
     assert (answer[0]["status"], answer[1]["body"].decode()) == (503, guard.FULL)
     assert script[0]["status"] == 200, "who is there already can still load a script"
     assert ask(guarded, body(b""), headers=page)[0][0]["status"] == 200
+
+
+def test_the_server_is_told_to_keep_strangers_pages_out() -> None:
+    server = tomllib.loads((Path(guard.__file__).parents[2] / ".streamlit" / "config.toml").read_text())["server"]
+    assert (server["enableXsrfProtection"], server["enableCORS"], server["enableAgentApi"]) == (True, True, False)
+    assert server["maxUploadSize"] == 1
 
 
 # ---- the log
