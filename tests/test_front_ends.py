@@ -52,6 +52,7 @@ class Stub:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # a proxy that has seen enough closes the connection
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def end(self) -> None:
@@ -155,6 +156,7 @@ def test_rooms_move_when_their_process_dies_and_do_not_move_back(site: Site) -> 
     new = site.named("/room/open", "POST")
     assert new != home
     wait_for(lambda: f"Server rooms/{home} is DOWN" in site.log_path.read_text())
+    assert site.named("/room/open", "POST") == new
     site.stub(home).begin()
     wait_for(lambda: f"Server rooms/{home} is UP" in site.log_path.read_text())
     assert {site.named("/room/follow", "POST") for _ in range(4)} == {new}
