@@ -6,6 +6,9 @@ PORT ?= 8501
 ENGINE_HOST ?= 127.0.0.1
 ENGINE_PORT ?= 8600
 REPLICAS ?= 1
+# Of a class: how many processes of the app stand behind the one address.
+N ?= 2
+SOAK_MINUTES ?= 60
 STEPS = 4
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,7 +24,7 @@ PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-c
 export HF_HUB_DISABLE_PROGRESS_BARS = 1
 export TQDM_DISABLE = 1
 
-.PHONY: app engine test shots bench audit licences fuzz atlas ladder clean setup prepare dev
+.PHONY: app classroom classroom-bench soak engine test shots bench audit licences fuzz atlas ladder clean setup prepare dev
 .NOTPARALLEL:
 
 app: STEPS = 4
@@ -33,6 +36,18 @@ app: setup prepare
 	@echo "Starting Headscope. Open http://localhost:$(PORT) in a browser; Ctrl+C here stops it."
 	@exec $(PY) -m streamlit run app.py --server.port $(PORT)
 
+classroom: STEPS = 4
+classroom: setup prepare
+	@exec $(PY) -m deploy.front_ends --install --processes $(N) --port $(PORT)
+
+classroom-bench: STEPS = 4
+classroom-bench: setup prepare
+	@$(PY) -m benchmarks.classroom
+
+soak: STEPS = 4
+soak: setup prepare
+	@$(PY) -m benchmarks.soak --minutes $(SOAK_MINUTES)
+
 engine: STEPS = 5
 engine: setup prepare $(VENV)/.engine
 	@exec $(PY) -m deploy.serve_app --host $(ENGINE_HOST) --port $(ENGINE_PORT) --replicas $(REPLICAS)
@@ -40,6 +55,7 @@ engine: setup prepare $(VENV)/.engine
 test: STEPS = 6
 test: setup prepare dev
 	@chromium=`$(PY) -m benchmarks.chromium --install` || exit 1; \
+	$(PY) -m deploy.front_ends --find --install >/dev/null || exit 1; \
 	echo "Checking style (ruff)…" && $(PY) -m ruff check . && $(PY) -m ruff format --check . && \
 	echo "Checking types (mypy)…" && $(PY) -m mypy && \
 	echo "Running the tests, browser tests included (some minutes)…" && \

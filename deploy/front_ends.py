@@ -193,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8501, help="where people connect")
     parser.add_argument("--certificate", type=Path, help="PEM file with chain and key: people connect by https")
     parser.add_argument("--print", action="store_true", help="print the configuration for processes from port 8511 on")
+    parser.add_argument("--find", action="store_true", help="only say where HAProxy is")
     parser.add_argument("--install", action="store_true", help="install HAProxy with apt where it is missing")
     chosen = parser.parse_args(arguments)
     if chosen.processes < 1:
@@ -203,7 +204,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the children as Ctrl+C does
     try:
-        find_haproxy(chosen.install)
+        program = find_haproxy(chosen.install)
+        if chosen.find:
+            print(program)
+            return 0
         with front_ends(chosen.processes, chosen.port, "*", chosen.certificate) as ends:
             _say_where(ends, chosen.port)
             return _watch(ends)
