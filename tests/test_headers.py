@@ -175,6 +175,55 @@ def test_a_full_server_says_so_and_has_room_again_when_somebody_leaves() -> None
     assert ask(guarded, body(b""), headers=page)[0][0]["status"] == 200
 
 
+HOST = (b"host", b"school.example:8501")
+OWN = [b"http://school.example:8501", b"https://school.example:8501", b""]
+STRANGERS = [
+    b"https://evil.example",
+    b"http://school.example",
+    b"http://school.example:8501.evil.example",
+    b"null",
+    b"x",
+]
+STRANGERS += [b"http://", b"://", b"http://localhost:3000", b"http://127.0.0.1", b"\xff"]
+
+
+@pytest.mark.parametrize("origin", OWN)
+def test_a_page_of_this_server_may_connect(origin: bytes) -> None:
+    end = [{"type": "websocket.disconnect"}]
+    sent, heard = ask(Guard(page_app), [{"type": "websocket.connect"}, *end], "websocket", [HOST, (b"origin", origin)])
+    assert (sent, heard) == ([], ["websocket.connect"])
+
+
+@pytest.mark.parametrize("origin", STRANGERS)
+def test_a_strangers_page_may_not_and_streamlit_is_not_even_asked(origin: bytes) -> None:
+    sent, heard = ask(Guard(page_app), [{"type": "websocket.connect"}], "websocket", [HOST, (b"origin", origin)])
+    assert heard == []
+    assert [(one["type"], one["code"]) for one in sent] == [("websocket.close", 1008)]
+
+
+@pytest.mark.parametrize(("origin", "passed_on"), [(OWN[0], True), (STRANGERS[0], False)])
+def test_a_strangers_origin_never_reaches_streamlit(origin: bytes, passed_on: bool) -> None:
+    heard: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.extend(scope["headers"])
+
+    ask(Guard(app), [], headers=[HOST, (b"origin", origin)])
+    assert heard == [HOST, (b"origin", origin)][: 1 + passed_on]
+
+
+def test_an_owner_may_name_other_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = dict([HOST, (b"origin", b"https://course.example")])
+    assert not guard.is_own(headers)
+    options = {"server.enableCORS": True, "server.corsAllowedOrigins": ["https://course.example"]}
+    monkeypatch.setattr(guard.st, "get_option", lambda name: options[name])
+    assert guard.is_own(headers)
+    options = {"server.enableCORS": True, "server.corsAllowedOrigins": [], "browser.serverAddress": "course.example"}
+    assert not guard.is_own(headers)
+    monkeypatch.setattr(guard, "is_manually_set", lambda name: True)
+    assert guard.is_own(headers)
+
+
 def test_the_server_is_told_to_keep_strangers_pages_out() -> None:
     server = tomllib.loads((Path(guard.__file__).parents[2] / ".streamlit" / "config.toml").read_text())["server"]
     assert (server["enableXsrfProtection"], server["enableCORS"], server["enableAgentApi"]) == (True, True, False)

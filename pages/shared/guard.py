@@ -10,12 +10,14 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import streamlit as st
+from streamlit.config import is_manually_set
 
 from attention.settings import settings
 
@@ -31,6 +33,7 @@ MOST_MESSAGE_BYTES = 8 * 2**20
 # A slider that is dragged sends some ten messages a second. Who sends more is not refused but slowed down.
 BURST, PER_SECOND = 60, 20.0
 FULL = "This server has as many visitors as it takes. Try again in a few minutes."
+FOREIGN = "Only this app's own pages may connect."
 TOO_LONG = "This request is longer than any this app sends."
 
 _INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
@@ -78,12 +81,13 @@ class Guard:
         elif not headers.get(b"content-length", b"0").isdigit() or _length(headers) > MOST_BODY_BYTES:
             await _refuse(send, 413, TOO_LONG)
         else:
-            await self._app(scope, _counted(receive), send)
+            await self._app(_without_foreign_origin(scope), _counted(receive), send)
 
     async def _websocket(self, scope: Message, receive: Receive, send: Send) -> None:
-        if self.visitors >= self._most:
+        own = is_own(dict(scope["headers"]))
+        if self.visitors >= self._most or not own:
             await receive()
-            await send({"type": "websocket.close", "code": 1013, "reason": FULL})
+            await send({"type": "websocket.close", "code": 1013 if own else 1008, "reason": FULL if own else FOREIGN})
             return
         self.visitors += 1
         try:
@@ -100,6 +104,22 @@ class Guard:
             await send(message)
 
         return guarded
+
+
+def is_own(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request comes from a page of this server, from one its owner named, or from no page at all.
+
+    Streamlit would decide it too. But for a page it does not know it first asks a service outside for this
+    machine's address, while everybody waits: no stranger may make the server do that.
+    """
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if not origin or not st.get_option("server.enableCORS"):
+        return True
+    host = urlsplit(origin).netloc if "://" in origin else ""
+    named = {str(one).strip() for one in st.get_option("server.corsAllowedOrigins") or ()}
+    if is_manually_set("browser.serverAddress"):
+        named.add(str(st.get_option("browser.serverAddress")))
+    return origin in named or host in {headers.get(b"host", b"").decode("latin-1"), *named} - {""}
 
 
 def security_headers() -> dict[str, str]:
@@ -145,6 +165,12 @@ def inline_hashes() -> list[str]:
     page = Path(st.__file__).parent / "static" / "index.html"
     found = _INLINE.findall(page.read_bytes()) if page.is_file() else []
     return [f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in found]
+
+
+def _without_foreign_origin(scope: Message) -> Message:
+    if is_own(dict(scope["headers"])):
+        return scope
+    return {**scope, "headers": [(name, value) for name, value in scope["headers"] if name != b"origin"]}
 
 
 def _length(headers: dict[bytes, bytes]) -> int:

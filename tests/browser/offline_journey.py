@@ -73,6 +73,7 @@ def main(folder: Path, weights: Path) -> dict[str, Any]:
     try:
         pages = server.first_run()
         until_quiet(server)
+        stranger = as_a_stranger(server.url)
         lost = outgoing()
         seen = visited(server.url, [page.path for page in pages])
     finally:
@@ -83,6 +84,7 @@ def main(folder: Path, weights: Path) -> dict[str, Any]:
         "log": server.log(),
         "code": code,
         "lost": lost,
+        "stranger": stranger,
         "turned_to": turned_to.read_text().split("\n")[:-1],
         "hooked": control_of(environ),
     }
@@ -131,6 +133,27 @@ def visited(url: str, paths: list[str]) -> dict[str, Any]:
     own = urlsplit(url).netloc
     foreign = [one for one in asked if urlsplit(one).scheme in {"http", "https", "ws"} and urlsplit(one).netloc != own]
     return {"pages": pages, "control": control, "foreign": foreign, "errors": errors, "asked": len(asked)}
+
+
+def as_a_stranger(url: str) -> list[int]:
+    """What another site's page is answered when it connects, and when it fetches."""
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+    from websockets.typing import Origin, Subprotocol
+
+    origin, answers = Origin("https://stranger.example"), []
+    try:
+        address = url.replace("http://", "ws://") + "/_stcore/stream"
+        with connect(address, subprotocols=[Subprotocol("streamlit")], origin=origin, proxy=None):
+            answers.append(101)
+    except InvalidStatus as refusal:
+        answers.append(refusal.response.status_code)
+    request = Request(f"{url}/_stcore/health", headers={"Origin": origin})
+    with build_opener(ProxyHandler({})).open(request, timeout=10) as reply:
+        answers.append(len(reply.headers.get_all("Access-Control-Allow-Origin") or []))
+    return answers
 
 
 def control_of(environ: dict[str, str]) -> bool:

@@ -70,6 +70,11 @@ def test_nothing_is_asked_of_any_other_host(seen: dict[str, Any]) -> None:
     assert seen["asked"] > 100
 
 
+def test_another_sites_page_may_not_connect_nor_make_the_server_ask_anybody(seen: dict[str, Any]) -> None:
+    assert seen["stranger"] == [403, 0]
+    assert "external IP" not in seen["log"]
+
+
 def test_nothing_is_written_outside_the_cache_folder(seen: dict[str, Any]) -> None:
     outside = [name for name in seen["written"] if not name.startswith("home/.cache/headscope/")]
     assert outside == []
