@@ -99,9 +99,10 @@ def front_ends(
 ) -> Iterator[FrontEnds]:
     """Start ``processes`` and the proxy, wait until all answer, end all with the block.
 
-    Raises FrontEndError when HAProxy is missing or does not start, RuntimeError when a process does not.
+    Raises FrontEndError when HAProxy is missing or does not start or the port is taken, RuntimeError when a process does not.
     """
     program = find_haproxy()
+    _refuse_taken(host, port)
     # Streamlit signs its cookies; who is moved to another process must be believed there too.
     environ = {"STREAMLIT_SERVER_COOKIE_SECRET": secrets.token_hex(32)}
     with ExitStack() as stack:
@@ -160,6 +161,19 @@ def memory_line(ends: FrontEnds) -> str:
     # PSS divides what several processes map among them; only Linux tells it.
     once = sum(getattr(info, "pss", info.rss) for info in infos) / 2**20
     return f"{len(infos)} processes hold {once:,.0f} MiB ({resident:,.0f} MiB if nothing were shared)."
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    """HAProxy would share a port with another HAProxy, and half of the class would be in the other one."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("" if host == "*" else host, port))
+        except OSError as error:
+            raise FrontEndError(
+                f"Port {port} cannot be used ({error.strerror}). Stop what holds it, or choose another: "
+                "make classroom PORT=8600"
+            ) from error
 
 
 def _wait_for_proxy(ends: FrontEnds, host: str, port: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.server import free_port
-from deploy.front_ends import COOKIE, FrontEndError, configuration, find_haproxy, main
+from deploy.front_ends import COOKIE, FrontEndError, configuration, find_haproxy, front_ends, main
 
 ROOM_ROUTES = ("open", "lead", "show", "close", "follow", "qr")
 PATIENCE = 30.0
@@ -206,6 +206,14 @@ def test_the_printed_configuration_is_one_haproxy_takes(tmp_path: Path, capsys: 
     assert checked.returncode == 0, checked.stderr
     assert "WARNING" not in checked.stderr
     assert sum("127.0.0.1:8514" in line for line in printed.read_text().splitlines()) == 3  # pages, files, rooms
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_starts(site: Site) -> None:
+    with (
+        pytest.raises(FrontEndError, match=f"Port {site.port} cannot be used"),
+        front_ends(1, site.port),
+    ):
+        pytest.fail("It started beside the other one.")
 
 
 def test_without_haproxy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
