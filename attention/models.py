@@ -21,6 +21,7 @@ import torch
 
 from attention import hub, kernel, weights_cache
 from attention.errors import UserError
+from attention.jobs import stop_if_left
 from attention.kv_reader import shown
 from attention.layout import HeadLayout
 from attention.model_facts import (
@@ -194,6 +195,9 @@ def build(
     # OPT's language model calls its decoder past its own trunk.
     trunk = model.get_decoder() if kind == "decoder" else model.base_model
     trunk.register_forward_hook(kernel.keep_hidden)
+    for module in trunk.modules():
+        for layer in module if isinstance(module, torch.nn.ModuleList) else ():
+            layer.register_forward_pre_hook(_stop_if_left)  # a pass over a long text takes seconds; a layer does not
     projections = find_kv_projections(trunk, _layout(config, recorder.shapes[0]), recorder.calls)
     for layer, (of_key, of_value) in enumerate(projections):
         of_key.register_forward_hook(partial(kernel.on_key_projected, layer))
@@ -212,6 +216,10 @@ def build(
         max_positions=positions - positions_before_text(model) if isinstance(positions, int) else sys.maxsize,
         kv_projections=projections,
     )
+
+
+def _stop_if_left(*_: Any) -> None:
+    stop_if_left()
 
 
 def find_kv_projections(

@@ -18,6 +18,7 @@ from attention.settings import Settings, settings_from
 from attention.sharing import LatentKV, ShareKV
 from attention.single_flight import SingleFlight
 from attention.texts import bundled_text
+from attention.tracing import trace
 from attention.turns import Turns
 from pages.cost.ladder_live import waiting
 from pages.see.finder_parts import Measuring
@@ -149,6 +150,24 @@ def test_measuring_keys_and_values_stops_at_the_next_piece(
     assert 3 <= len(forwards) < pieces - 10
     assert not list(tmp_path.rglob("moments.npz")), "nothing half measured is kept"
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_forward_pass_stops_at_its_next_layer() -> None:
+    model, layers, left = tiny("llama", hidden_size=78), [], threading.Event()
+
+    def first_layer_done(*_: Any) -> None:
+        layers.append(1)
+        left.set()
+
+    for layer in model.model.model.layers:
+        layer.register_forward_hook(first_layer_done)
+    with stoppable(left.is_set), pytest.raises(AbandonedError):
+        trace(model, "the cat sat on the mat")
+    assert len(layers) == 1
+    assert kernel.forward_slot.busy == 0
+    layers.clear()
+    trace(model, "the cat sat on the mat")
+    assert len(layers) == model.n_layers
 
 
 def test_a_sweep_stops_at_the_next_forward_pass(
