@@ -22,11 +22,11 @@ LONGER_BY = 1.25  # than the shortest of its group: padding is computed and thro
 
 @dataclass(eq=False)
 class Waiting:
-    """One trace waiting for its turn, and how many tokens it has."""
+    """One trace waiting for its turn, and how many tokens it has; None where nobody waited beside it."""
 
     loaded: LoadedModel
     request: TraceRequest
-    n_tokens: int
+    n_tokens: int | None
     result: Future[AttentionTrace] = field(default_factory=Future)
 
     def goes_with(self, other: Waiting) -> bool:
@@ -45,7 +45,8 @@ class Batches:
 
     def trace(self, loaded: LoadedModel, request: TraceRequest) -> AttentionTrace:
         """The trace of a request. Raises UserError as ``attention.trace`` does."""
-        mine = Waiting(loaded, request, _count(loaded, request))
+        busy = self._turn.locked()  # counting costs a tenth of a trace: alone, a text need not be counted
+        mine = Waiting(loaded, request, _count(loaded, request) if busy else None)
         with self._lock:
             self._waiting.append(mine)
         while not mine.result.done():
@@ -58,11 +59,9 @@ class Batches:
         """The longest waiting and those that may go with it, in the order they came."""
         with self._lock:
             first = self._waiting[0]
-            group: list[Waiting] = []
-            for one in self._waiting:
-                lengths = [other.n_tokens for other in (*group, one)]
-                fits = max(lengths) * len(lengths) <= MOST_TOKENS and max(lengths) <= LONGER_BY * min(lengths)
-                if one is first or (one.goes_with(first) and fits):
+            group = [first]
+            for one in self._waiting[1:]:
+                if one.goes_with(first) and _fit([other.n_tokens for other in (*group, one)]):
                     group.append(one)
             self._waiting = [one for one in self._waiting if one not in group]
         self.sizes[len(group)] = self.sizes.get(len(group), 0) + 1
@@ -80,6 +79,14 @@ class Batches:
             return
         for one, traced in zip(group, traces, strict=True):
             one.result.set_result(traced)
+
+
+def _fit(lengths: list[int | None]) -> bool:
+    """Whether texts of these lengths gain by running together."""
+    known = [length for length in lengths if length is not None]
+    if len(known) < len(lengths):
+        return False
+    return max(known) * len(known) <= MOST_TOKENS and max(known) <= LONGER_BY * min(known)
 
 
 def _count(loaded: LoadedModel, request: TraceRequest) -> int:
