@@ -40,6 +40,7 @@ const STEPS = {
 };
 const STEP_MS = 5000; // so long a step may take before the keys are free again
 const LAST = 99;
+const SHEET = 1000; // pixels across a sheet, its margins left out
 const LARGER = 1.5;
 // A slide is laid out as if the screen had so many lines, whatever its size; charts write small, and get fewer.
 const LINES = 480;
@@ -115,6 +116,7 @@ function createView(host) {
   on(window, "resize", () => settleSoon(view));
   on(window, "headscope:present", () => toggle(view));
   on(window, "headscope:room", () => settleSoon(view));
+  on(window, "beforeprint", () => document.body.style.setProperty("--hs-print-zoom", SHEET / window.innerWidth));
   // Charts and coloured words come from the server in the theme of their run: a new theme asks for a new run.
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   on(dark, "change", () => view.ask("theme", dark.matches ? "dark" : "light"));

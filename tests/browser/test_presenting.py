@@ -19,6 +19,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from benchmarks.chromium import wait_until_drawn
 from benchmarks.server import AppServer, start_app
+from pages.learn.lesson_text import parts
 from tests.browser.conftest import Watch
 from tests.browser.looks import violations
 
@@ -424,6 +425,126 @@ def test_the_page_on_a_projector(page: Page, app_url: str) -> None:
     page.keyboard.press("p")
     expect(page).not_to_have_url(re.compile("present"))
     expect(sentence_box(page)).to_be_visible()
+
+
+def fits_above_the_frame(page: Page) -> bool:
+    """All of the slide is in sight: nothing of it lies behind the frame or has to be scrolled to."""
+    return bool(
+        page.evaluate(
+            """() => { const now = document.querySelector('[data-hs-now]'), box = now.getBoundingClientRect();
+            return box.bottom <= document.querySelector('.hs-frame').getBoundingClientRect().top && box.top >= 0
+              && box.right <= innerWidth && now.scrollHeight <= now.clientHeight + 1; }"""
+        )
+    )
+
+
+def test_a_clicker_goes_through_ladder_lesson_and_paper(page: Page, app_url: str) -> None:
+    page.set_viewport_size({"width": 1280, "height": 720})
+    visit(page, f"{app_url}/ladder?present=true")
+    headline, count = page.locator(".hs-title"), page.locator(".hs-count")
+
+    # The board is four slides that fit, and the maps answer to what the pointer is over.
+    expect(headline).to_have_text("Averaging the heads of a finished model breaks it.")
+    for number, part in enumerate((".hsl-chart", ".hsl-groups", ".hsl-fates", ".hsl-maps"), 1):
+        expect(count).to_have_text(f"{number} of 5")
+        expect(page.locator(part)).to_be_visible()
+        assert fits_above_the_frame(page)
+        if number < 4:
+            page.keyboard.press("PageDown")
+    box = page.locator(".hsl-maps canvas").nth(1).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] - box["width"] * 0.1)
+    expect(page.locator(".hsl-maps")).to_have_attribute("data-cell", "4,1")  # the last of five words, the second
+    page.keyboard.press("PageDown")
+    expect(count).to_have_text("5 of 5")
+
+    # The lesson part by part, its sentence over the figure.
+    page.keyboard.press("PageDown")
+    expect(headline).to_have_text(parts()[0].title)
+    expect(page.locator(".hs-saying")).to_contain_text("one weighted blend of values")
+    page.goto(f"{app_url}/lesson?n_part=6&present=true")
+    for key, number, shown in (
+        ("", 6, "1 of 2"),
+        ("PageDown", 6, "2 of 2"),
+        ("PageDown", 7, "1 of 1"),
+        ("PageUp", 6, "2 of 2"),
+        ("PageDown", 7, "1 of 1"),
+        ("PageDown", 8, "1 of 1"),
+        ("PageDown", 9, "1 of 1"),
+    ):
+        if key:
+            page.keyboard.press(key)
+        expect(headline).to_have_text(parts()[number - 1].title)
+        expect(count).to_have_text(shown)
+        expect(page.locator("[data-hs-now]")).to_have_count(1)
+    assert fits_above_the_frame(page)
+
+    # Past the last part comes the paper: what is asked is the slide. Back is the last part again.
+    page.keyboard.press("PageDown")
+    expect(page.locator("[data-hs-now] h2")).to_contain_text("Paper 1:")
+    page.keyboard.press("PageUp")
+    expect(headline).to_have_text(parts()[-1].title)
+    assert parse_qs(urlsplit(page.url).query)["n_part"] == [str(len(parts()))]
+    page.keyboard.press("PageDown")
+    expect(page.locator("[data-hs-now] h2")).to_contain_text("Paper 1:")
+    page.keyboard.press("PageDown")
+    expect(page.locator("[data-hs-now] .hs-q-kind")).to_contain_text("Question 1 of 12")
+    expect(page.locator("[data-hs-now]").get_by_role("radio").first).to_be_visible()
+    first = page.locator("[data-hs-now] h2").inner_text()
+    page.keyboard.press("PageDown")
+    expect(page.locator("[data-hs-now] .hs-q-kind")).to_contain_text("Question 2 of 12")
+    page.keyboard.press("PageUp")
+    expect(page.locator("[data-hs-now] h2")).to_have_text(first)
+
+
+def test_a_slide_of_the_plan_is_shown_exactly_whatever_was_done_to_the_page(page: Page, app_url: str) -> None:
+    visit(page, f"{app_url}/quiz?q_tab=Class+plan")
+    here = page.get_by_role("listitem").filter(has_text="Which word does each head look at?").get_by_text("Show here")
+    slide = {"v.layer": ["1"], "v.head": ["3"], "v.query": ["6"]}
+    here.click()
+    expect(page.locator(".hs")).to_have_attribute("data-head", "3")
+    assert parse_qs(urlsplit(page.url).query) == slide
+    page.locator(".hs .hs-scroll").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".hs")).to_have_attribute("data-head", "4")
+    _write(page, DOGS)
+    expect(page.locator(".hs")).to_contain_text("chased")
+
+    # The browser's Back keeps what was written where the bar is the same.
+    go_to(page, "See", "Head finder")
+    expect(page).to_have_url(re.compile(r"/finder\?text="))
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"/\?text="))
+    expect(sentence_box(page)).to_have_value(DOGS)
+
+    go_to(page, "Learn", "Quick check")
+    page.get_by_role("tab", name="Class plan").click()
+    here.click()
+    expect(sentence_box(page)).to_have_value("Alice fed the cats because they were hungry.")
+    for name, value in (("layer", "1"), ("head", "3"), ("query", "6")):
+        expect(page.locator(".hs")).to_have_attribute(f"data-{name}", value)
+    assert parse_qs(urlsplit(page.url).query) == slide
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_scanner_reads_the_link_of_the_page_and_of_the_room(
+    visitor: Callable[..., Page], app_url: str, theme: str
+) -> None:
+    page = visitor(color_scheme=theme)
+    visit(page, f"{app_url}/quiz?q_seed=7&present=true")
+    expect(frame(page)).to_contain_text("Quick check")
+    page.keyboard.press("q")
+    board = page.locator(".hs-board")
+    expect(board.locator("img")).to_be_visible()
+    assert scanned(board.locator("img")) == f"{app_url}/quiz?q_seed=7" == board.locator("p").inner_text()
+    page.keyboard.press("q")
+    page.keyboard.press("p")
+    opener(page).click()
+    page.get_by_role("button", name="Open a room").click()
+    picture = page.locator(".room .qr")
+    expect(picture).to_have_attribute("src", re.compile("^data:image/svg"))
+    assert scanned(picture) == f"{app_url}/?room={page.locator('.room .code').inner_text()}"
+    page.get_by_role("button", name="Close room").click()
 
 
 def test_a_presented_page_reloads_presented_and_prints_whole(page: Page, app_url: str) -> None:
