@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
 from attention.jobs import PATIENCE, AbandonedError, stop_if_left
@@ -40,12 +40,12 @@ class SingleFlight:
             if mine:
                 self._run(key, future, compute)
                 return future.result()
-            while not wait([future], PATIENCE).done:
-                stop_if_left()
             try:
-                return future.result()
+                return future.result(PATIENCE)
             except AbandonedError:
                 continue  # given up by others, not by whoever waits here
+            except TimeoutError:
+                stop_if_left()
 
     def _run(self, key: str, future: Future[Any], compute: Callable[[], Any]) -> None:
         try:
