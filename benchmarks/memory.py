@@ -1,4 +1,4 @@
-"""Resident memory of the server, and whether a page of 512 tokens stays quick under the pointer."""
+"""Resident memory of the server and of its sessions, and whether a page of 512 tokens stays quick under the pointer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from benchmarks.browser import DESKTOP, PATIENCE, STOPWATCH
 from benchmarks.chromium import launch, wait_until_drawn
 from benchmarks.peers.serving import OURS, streamlit_server
 from benchmarks.ratios import Row
+from benchmarks.sessions import session_rows
 from benchmarks.texts import counter, text_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def measure(_: bool) -> list[Row]:
         Row(
             f"longest frame, scrolling {LONG} tokens", "ms", (scrolled[-1],), note=frames, details={"frames": scrolled}
         ),
+        *session_rows(),
     ]
 
 

@@ -99,7 +99,8 @@ def front_ends(
 ) -> Iterator[FrontEnds]:
     """Start ``processes`` and the proxy, wait until all answer, end all with the block.
 
-    Raises FrontEndError when HAProxy is missing or does not start or the port is taken, RuntimeError when a process does not.
+    Raises FrontEndError when HAProxy is missing or does not start or the port is taken, RuntimeError when a process
+    does not start.
     """
     program = find_haproxy()
     _refuse_taken(host, port)
