@@ -95,17 +95,22 @@ def configuration(addresses: Sequence[str], bind: str, certificate: Path | None 
 
 @contextmanager
 def front_ends(
-    processes: int, port: int, host: str = "127.0.0.1", certificate: Path | None = None
+    processes: int,
+    port: int,
+    host: str = "127.0.0.1",
+    certificate: Path | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[FrontEnds]:
     """Start ``processes`` and the proxy, wait until all answer, end all with the block.
 
+    ``environ`` adds to the processes' environment.
     Raises FrontEndError when HAProxy is missing or does not start or the port is taken, RuntimeError when a process
     does not start.
     """
     program = find_haproxy()
     _refuse_taken(host, port)
     # Streamlit signs its cookies; who is moved to another process must be believed there too.
-    environ = {"STREAMLIT_SERVER_COOKIE_SECRET": secrets.token_hex(32)}
+    environ = {"STREAMLIT_SERVER_COOKIE_SECRET": secrets.token_hex(32), **(environ or {})}
     with ExitStack() as stack:
         started: list[AppServer] = []
         stack.callback(_end, started)
