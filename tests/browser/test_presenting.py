@@ -283,6 +283,7 @@ def test_who_follows_is_told_of_a_sentence_no_link_can_hold(visitor: Callable[..
     visit(teacher, app_url)
     opener(teacher).click()
     teacher.get_by_role("button", name="Open a room").click()
+    expect(teacher.locator(".room .code")).to_have_text(re.compile(r"^[A-Z]{4}$"))
     code = teacher.locator(".room .code").inner_text()
     student.goto(f"{app_url}/?room={code}")
     expect(said(student)).to_have_text(f"You follow room {code}.")
