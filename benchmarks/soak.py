@@ -59,7 +59,7 @@ def rows_of(diary: Diary, watched: Watched, students: int, seconds: float) -> li
     later = [(hour, used) for hour, used in watched.memory if hour * 3600 >= FIT_FROM * seconds]
     note = (
         f"{students} students for {seconds / 60:.0f} minutes on two processes behind HAProxy; {watched.killed} was "
-        f"killed after {KILL_AT * seconds / 60:.1f} and started again {DOWN:.0f} s later. Memory is of the one that lived on."
+        f"killed after {KILL_AT * seconds / 60:.1f} and started again {DOWN:.0f} s later. Memory is the other one's."
     )
     return [
         Row(
