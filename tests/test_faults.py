@@ -261,6 +261,22 @@ def test_moments_that_are_not_what_they_should_be_are_measured_again(
     assert calibration.is_measured(model), "and kept, sound again"
 
 
+def test_an_archive_that_holds_too_much_is_not_unpacked(
+    tmp_path: Path, use_cache: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_cache(tmp_path)
+    model = tiny("llama")
+    folder = calibration._folder(model, bundled_text("calibration"))
+    folder.mkdir(parents=True)
+    calibration._write(folder, small_moments(model), model)
+    zeros_without_end(folder)
+    resigned(folder)
+    unpacked: list[object] = []
+    monkeypatch.setattr(calibration.np, "load", lambda *given, **_: unpacked.append(given))
+    assert not calibration.is_measured(model)
+    assert unpacked == []
+
+
 def test_a_full_disk_costs_one_measuring_not_two(
     mounted: Callable[[str], Path], use_cache: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
