@@ -165,7 +165,7 @@ def test_mistakes_are_told_in_the_same_words(
 
 
 def test_a_job_tells_how_far_it_is_and_stops_when_left(one: Engine | RemoteEngine, shared: Served) -> None:
-    slow = SweepRequest(MINILM, tuple(LatentKV(rank) for rank in range(100, 200)))  # minutes, if it went on
+    slow = SweepRequest(MINILM, tuple(LatentKV(rank) for rank in range(100, 768)))  # minutes, if it went on
     with one.sweep_job(slow) as job:
         deadline = time.monotonic() + WAIT
         while not 0 < job.share < 1:
@@ -175,15 +175,15 @@ def test_a_job_tells_how_far_it_is_and_stops_when_left(one: Engine | RemoteEngin
     assert isinstance(job.error, AbandonedError)
     workers = replicas(shared) if isinstance(one, RemoteEngine) else [psutil.Process()]
     resting = threading.Event()
-    deadline = time.monotonic() + WAIT
-    while any(share_of_a_core(worker, resting) > 0.3 for worker in workers):
+    deadline = time.monotonic() + WAIT / 3
+    while any(share_of_a_core(worker, resting) > 0.12 for worker in workers):
         assert time.monotonic() < deadline, "the work goes on"
     assert state(shared)["running"] == 0
 
 
 def share_of_a_core(process: psutil.Process, resting: threading.Event) -> float:
     before, began = process.cpu_times(), time.monotonic()
-    assert not resting.wait(0.5)
+    assert not resting.wait(1.5)  # long enough to see work that gets little of a busy machine
     after = process.cpu_times()
     return (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
 
