@@ -207,8 +207,8 @@ def zeros_without_end(folder: Path) -> None:
     with zipfile.ZipFile(folder / "moments.npz", "w", zipfile.ZIP_DEFLATED) as packed:
         for name in ("energy", "mean"):
             with packed.open(f"{name}.npy", "w", force_zip64=True) as part:
-                np.lib.format.write_array_header_1_0(part, {"descr": "<f8", "fortran_order": False, "shape": (2**22,)})
-                part.write(bytes(2**25))
+                np.lib.format.write_array_header_1_0(part, {"descr": "<f8", "fortran_order": False, "shape": (2**20,)})
+                part.write(bytes(2**23))
 
 
 def other_shape(folder: Path) -> None:
