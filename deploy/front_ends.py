@@ -22,8 +22,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from benchmarks.server import AppServer, start_app
 
 TEMPLATE = Path(__file__).with_name("haproxy.cfg")
@@ -160,15 +158,6 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def memory_line(ends: FrontEnds) -> str:
-    """What the processes hold, in MiB: each one's own, and what the system counts once for all."""
-    infos = [psutil.Process(server.process.pid).memory_full_info() for server in ends.processes]
-    resident = sum(info.rss for info in infos) / 2**20
-    # PSS divides what several processes map among them; only Linux tells it.
-    once = sum(getattr(info, "pss", info.rss) for info in infos) / 2**20
-    return f"{len(infos)} processes hold {once:,.0f} MiB ({resident:,.0f} MiB if nothing were shared)."
-
-
 def _refuse_taken(host: str, port: int) -> None:
     """HAProxy would share a port with another HAProxy, and half of the class would be in the other one."""
     with socket.socket() as probe:
@@ -222,7 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         addresses = [f"127.0.0.1:{8511 + number}" for number in range(chosen.processes)]
         print(configuration(addresses, f"*:{chosen.port}", chosen.certificate))
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the children as Ctrl+C does
+    for number in (signal.SIGTERM, signal.SIGINT):  # each ends the children, also where a script started this one
+        signal.signal(number, signal.default_int_handler)
     try:
         program = find_haproxy(chosen.install)
         if chosen.find:
@@ -251,9 +241,8 @@ def _watch(ends: FrontEnds) -> int:
 
 def _say_where(ends: FrontEnds, port: int) -> None:
     scheme = ends.url.partition(":")[0]
-    print(f"{len(ends.processes)} processes answer. The link for the class: {scheme}://{own_address()}:{port}")
+    print(f"Ready: {len(ends.processes)} of the app behind HAProxy. The link for the class: {scheme}://{own_address()}:{port}")
     print(f"On this machine: {scheme}://localhost:{port}. Ctrl+C here ends all.")
-    print(memory_line(ends))
     logs = ", ".join(str(server.log_path) for server in ends.processes)
     print(f"The proxy's log: {ends.proxy_log}. The processes' logs: {logs}", flush=True)
 
