@@ -22,7 +22,7 @@ HEAVY = {"torch", "transformers", "streamlit"}
 LIGHT = ["errors", "settings", "layout", "sharing", "kv_*", "known_models", "multihead", "mistakes", "step_plan"]
 LIGHT += ["model_facts", "preload", "listings", "provenance", "written", "turns"]
 LIGHT += ["formulas", "trials", "links", "atlas"]
-LIGHT += ["quiz*", "texts", "healed", "rungs", "rung_views", "absorb", "alignment", "single_flight"]
+LIGHT += ["quiz*", "texts", "healed", "rungs", "rung_views", "absorb", "alignment", "single_flight", "wire", "reach"]
 
 
 def imported_by(file: Path) -> Iterator[str]:
