@@ -493,6 +493,12 @@ def _shown(here: _TextMap, start: int, end: int, shares: dict[int, tuple[int, in
         at = last
 
 
+def named(text: str) -> str:
+    """A word as it may stand in a label: what nobody sees, or what turns the letters around it, is named (‹U+202E›)."""
+    graphemes = _GRAPHEME.findall(text)
+    return "".join(one if one == " " else _visible(one, alone=len(graphemes) == 1) for one in graphemes)
+
+
 def _visible(grapheme: str, alone: bool) -> str:
     """One grapheme with nothing hidden in it. A code such as U+200B gets ‹ › when it has neighbours."""
     if grapheme.isprintable() and not _INVISIBLE.search(grapheme) and not _MARK.match(grapheme):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attention.tokens import merge_to_words, words_of
+from attention.tokens import merge_to_words, named, words_of
 from attention.tracing import AttentionTrace
 
 Cell = tuple[int, int, int, int]
@@ -103,7 +103,7 @@ def _index(value: Any, size: int, fallback: int) -> int:
 
 def _word_label(traced: AttentionTrace, group: tuple[int, ...]) -> str:
     first, last = traced.tokens[group[0]], traced.tokens[group[-1]]
-    if first.special or len(group) == 1:
+    if first.special or len(group) == 1:  # a token's own label hides nothing
         return first.label
     text = (traced.request.pair or "") if first.segment else traced.text
-    return text[first.start : last.end].strip() or first.label
+    return named(text[first.start : last.end].strip()) or first.label

@@ -17,8 +17,12 @@ from safetensors.torch import load_file, save_file
 from attention import UserError, load_model, trace
 from attention.kv_cache import KVCache
 from attention.kv_reader import config_from_text
+from attention.links import words_in
 from attention.models import LoadedModel
+from attention.plots.write_charts import plain_text_html
 from attention.tokens import clean_text, encode
+from attention.views import word_view
+from pages.see.finder_links import word_labels
 from tests.tiny_models import save_tiny, tiny_tokenizer
 
 # Characters that turn the order of what follows, or that nobody sees.
@@ -224,6 +228,22 @@ def test_no_label_can_turn_what_stands_around_it(smollm: LoadedModel) -> None:
     labels = [token.label for token in encoded.tokens]
     assert not set("".join(labels)) & set(TURNING + "\u202c")
     assert any("202E" in label for label in labels), "and it is said that it stood there"
+
+
+def test_no_words_label_hides_or_turns_anything(minilm: LoadedModel, smollm: LoadedModel) -> None:
+    text = "\u202eevil\u202c pay\u200bpal a\u00adb \u2067back\u2069 x\u200fy end-to-end don't"
+    for model, start in ((minilm, None), (smollm, "<|endoftext|>")):
+        traced = trace(model, text, start=start)
+        for labels in (word_labels(words_in(traced)), word_view(traced, 0, 0)[0]):
+            assert not set("".join(labels)) & set(TURNING + UNSEEN + "\u202c")
+            assert all(label.strip() for label in labels)
+            assert {"end-to-end", "don't"} <= set(labels), "plain words stay as they are"
+
+
+def test_a_written_text_cannot_turn_itself_round() -> None:
+    page = plain_text_html(["Pay ", "\u202e", "100", "\u2067", " now"])
+    assert not set(page) & set(TURNING)
+    assert "‹U+202E›" in page
 
 
 # ---- several at once

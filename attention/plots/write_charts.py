@@ -6,6 +6,7 @@ Teal is cached bytes, blue the token that looks, orange what it looks at.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from attention.plots.colours import CACHE, LATENT, QUERY, Colour
 from attention.plots.numbers import percent
 from attention.written import Run
 
+_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 KIB = 2**10
 GREY = Colour("#5b6470", "#9aa3ad")
 INK = Colour("#1f2328", "#e7e9ea")
@@ -149,7 +151,9 @@ def looked_at(run: Run, at: int, row: npt.NDArray[np.floating], most: int = 5) -
 
 
 def _written(token: str) -> str:
-    return html.escape(token.replace("\n", "⏎"))
+    """A token as it stands; a character that would turn the order of those after it is named instead."""
+    named = _TURNING.sub(lambda found: f"‹U+{ord(found[0]):04X}›", token.replace("\n", "⏎"))
+    return html.escape(named)
 
 
 def _line(

@@ -19,6 +19,7 @@ from attention.plots.head_grid import link_grid
 from attention.plots.head_maps import link_map
 from attention.plots.numbers import percent
 from attention.probes import offset_profile
+from attention.tokens import named
 from attention.tracing import AttentionTrace, TraceRequest
 from pages.see.finder_parts import (
     BOUND,
@@ -87,13 +88,14 @@ def _at_least_two(words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 def word_labels(words: tuple[Word, ...]) -> list[str]:
     """A label for every word, no two alike: a word that comes again is numbered, ``the¹ … the²``."""
-    many = Counter(word.text for word in words)
+    texts = [named(word.text) for word in words]
+    many = Counter(texts)
     so_far: Counter[str] = Counter()
     labels: list[str] = []
-    for word in words:
-        so_far[word.text] += 1
-        label = word.text if many[word.text] == 1 else f"{word.text}{str(so_far[word.text]).translate(DIGITS)}"
-        taken = label in labels or (label != word.text and label in many)
+    for word, text in zip(words, texts, strict=True):
+        so_far[text] += 1
+        label = text if many[text] == 1 else f"{text}{str(so_far[text]).translate(DIGITS)}"
+        taken = label in labels or (label != text and label in many)
         labels.append(f"{label} (word {word.index})" if taken else label)
     return labels
 
