@@ -112,7 +112,7 @@ def hold(room: Class, seconds: float, url: str, apps: Sequence[int], proxy: int 
 def stampede(server: AppServer, visitors: int = STAMPEDE, text: str = FRESH) -> tuple[int, float]:
     """All type the same sentence at one moment. How many traces the engine computed, and seconds until all have it.
 
-    The server must run with ``benchmarks.logged``: its log says each trace.
+    The server's log must say each trace (``benchmarks.logged``).
     """
 
     async def all_at_once() -> tuple[int, float]:
@@ -135,7 +135,7 @@ def traces(server: AppServer) -> int:
 
 def measure_stampede() -> list[Row]:
     """30 identical sentences at once, on one process."""
-    server = start_app(module="benchmarks.logged")
+    server = start_app()
     try:
         server.first_run()
         computed, took = stampede(server)

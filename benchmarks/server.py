@@ -83,11 +83,15 @@ class AppServer:
 
 
 def start_app(
-    environ: Mapping[str, str] | None = None, timeout: float = 120.0, port: int | None = None, module: str = "streamlit"
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+    port: int | None = None,
+    module: str = "benchmarks.logged",
 ) -> AppServer:
     """Start the app on ``port``, a free one when None, and wait until it says that it is healthy.
 
-    ``environ`` adds to this process's environment; ``module`` is what ``python -m`` runs. Raises RuntimeError with the
+    ``environ`` adds to this process's environment; ``module`` is what ``python -m``
+    runs: by default Streamlit, with the engine's own lines in the log. Raises RuntimeError with the
     server's own words when it ends early or is not healthy after ``timeout`` seconds.
     """
     port = free_port() if port is None else port

@@ -29,6 +29,7 @@ KILL_AT, FIT_FROM = 0.3, 0.4  # shares of the time: the line is drawn through wh
 DOWN = 10.0  # seconds until the killed one is started again
 # MiB. The engine keeps traces up to this bound; a low one is full soon, and what grows after that is a leak.
 TRACE_MB = "16"
+LOG_END = 4_000  # characters
 
 
 @dataclass
@@ -107,12 +108,14 @@ def main(arguments: list[str] | None = None) -> int:
                 server.first_run()
             print(f"{chosen.students} students for {chosen.minutes:g} minutes…", file=sys.stderr, flush=True)
             diary, watched = soak(ends, chosen.students, seconds)
+            said = [server.log() for server in ends.processes] if diary.errors else []
     except FrontEndError as error:
         print(error, file=sys.stderr)
         return 1
     rows = rows_of(diary, watched, chosen.students, seconds)
     print(table(rows))
     print("\n".join(f"  {error}" for error in dict.fromkeys(diary.errors)))
+    print("\n".join(f"The end of a process's log:\n{words[-LOG_END:]}" for words in said))
     print(f"Load {before:.1f} → {os.getloadavg()[0]:.1f}. Kept in {keep(rows, False, before).relative_to(ROOT)}.")
     return 1 if diary.errors else 0
 

@@ -1,4 +1,4 @@
-"""The simulated class: its arithmetic against other ways to compute it, its clients against the real app."""
+"""The simulated class: its arithmetic against other ways to compute it, its students against one that only listens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import gc
 import random
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ from hypothesis import strategies as st
 
 from attention import preload
 from benchmarks.arithmetic import fitted, interactive_response, percentile
-from benchmarks.classroom import Class, Load, Outcome, kinds_table, rows_of, stampede, traces
+from benchmarks.classroom import Class, Load, Outcome, kinds_table, rows_of
 from benchmarks.ratios import table
-from benchmarks.server import AppServer, start_app
-from benchmarks.sessions import Growth, grown
+from benchmarks.sessions import Growth
 from benchmarks.soak import Watched
 from benchmarks.soak import rows_of as soak_rows
-from benchmarks.students import BROWSER, CONTROL, HEAD, OPEN, PAGE, RERUNS, SENTENCE, Diary, Lesson, Student, teach
-from benchmarks.visitor import AppError, Visitor, later_files
+from benchmarks.students import BROWSER, CONTROL, HEAD, OPEN, PAGE, RERUNS, SENTENCE, Diary, Lesson, Student
+from benchmarks.visitor import AppError
 
 FINITE = st.floats(-1e6, 1e6)
 
@@ -194,51 +192,3 @@ def test_what_is_loaded_at_the_start_is_looked_through_once_and_new_rubbish_is_s
         assert gone() is None
     finally:
         gc.unfreeze()
-
-
-@pytest.fixture(scope="module")
-def logged() -> Iterator[AppServer]:
-    server = start_app(module="benchmarks.logged")
-    server.first_run()
-    yield server
-    server.stop()
-    server.log_path.unlink(missing_ok=True)
-
-
-def test_equal_sentences_at_one_moment_cost_one_trace(logged: AppServer) -> None:
-    assert stampede(logged, visitors=10)[0] == 1
-    assert stampede(logged, visitors=3)[0] == 0  # kept
-    before = traces(logged)
-    assert stampede(logged, visitors=2, text="A text that nobody has typed before.")[0] == 1
-    assert traces(logged) == before + 1
-
-
-def test_a_small_class_on_the_real_app_makes_no_errors(logged: AppServer) -> None:
-    async def held() -> tuple[Diary, Lesson]:
-        lesson = Lesson(3, 4.0)
-        return await teach(logged.url, 3, lesson, ramp=0.1), lesson
-
-    diary, lesson = asyncio.run(held())
-    assert diary.errors == []
-    assert len(diary.took[OPEN]) == 3
-    assert diary.between(lesson.begin, lesson.end)[BROWSER]
-
-
-def test_the_visitor_sees_a_page_as_it_is(logged: AppServer) -> None:
-    async def toured() -> None:
-        visitor = Visitor(logged.url)
-        assert await visitor.fetch_files() > len(later_files()) > 10
-        assert visitor.file_bytes > 5_000_000
-        await visitor.open()
-        assert "plotly_chart" in visitor.drawn
-        await visitor.go("cache")
-        assert visitor.widget("c_tokens").value == ("int_value", 8192)
-        await visitor.turn("c_tokens", 4096)
-        assert visitor.link() == "c_tokens=4096"
-        with pytest.raises(AppError, match="no control 'text'"):
-            visitor.widget("text")
-        await visitor.close()
-        growth = await grown(logged.url, lambda: 1.0, visitors=1)
-        assert growth == Growth((1.0, 1.0), 1.0)
-
-    asyncio.run(toured())

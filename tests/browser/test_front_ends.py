@@ -1,4 +1,4 @@
-"""Several processes behind one address: who loses theirs goes on at another, in the same state."""
+"""Many visitors: who loses their process goes on at another in the same state; equal wishes are granted once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 from urllib.parse import quote_plus, urlsplit
 
 import pytest
@@ -14,14 +16,17 @@ from playwright.sync_api import Page, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from benchmarks.chromium import wait_until_drawn
-from benchmarks.server import free_port
-from benchmarks.visitor import Visitor
+from benchmarks.classroom import stampede, traces
+from benchmarks.server import AppServer, free_port
+from benchmarks.sessions import Growth, grown
+from benchmarks.students import BROWSER, OPEN, Diary, Lesson, teach
+from benchmarks.visitor import AppError, Visitor, later_files
 from deploy.front_ends import COOKIE, FrontEnds, front_ends
 from tests.browser.conftest import Watch
 
 SENTENCE = "The dog chased the ball because it was red."
 OTHER = "The keys to the cabinet are on the table."
-LOCK = '{"lock":{"layer":2,"head":5,"query":7,"key":0}}'
+Result = TypeVar("Result")
 SLOW = 60_000
 THINK = 0.3  # seconds; two who type this fast are as much work as a dozen students
 # What Chromium says of a connection whose server was killed, and of asking for it again.
@@ -67,6 +72,12 @@ class Crowd:
             if all("viewer" in " ".join(other.widgets) for other in self.visitors):
                 self.ready.set()
         await visitor.close()
+
+
+def apart(work: Callable[[], Result]) -> Result:
+    """In a thread of its own: Playwright has this one's event loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def process_of(page: Page) -> str:
@@ -139,9 +150,7 @@ def test_a_visitor_without_a_browser_sends_what_chromium_sends(page: Page, app_u
         await visitor.go("finder")
         await visitor.close()
 
-    thread = threading.Thread(target=lambda: asyncio.run(same()))
-    thread.start()
-    thread.join()
+    apart(lambda: asyncio.run(same()))
     runs = [message for message in sent if message.WhichOneof("type") == "rerun_script"]
     assert [told(message) for message in ours] == [told(message) for message in runs]
 
@@ -158,3 +167,42 @@ def told(message: BackMsg) -> dict[str, object]:
         "cached": len(run.cached_message_hashes) > 0,
         "where": (run.context_info.locale, run.context_info.timezone, run.context_info.color_scheme),
     }
+
+
+def test_equal_sentences_at_one_moment_cost_one_trace(app_server: AppServer) -> None:
+    assert apart(lambda: stampede(app_server, visitors=10))[0] == 1
+    assert apart(lambda: stampede(app_server, visitors=3))[0] == 0  # kept
+    before = traces(app_server)
+    assert apart(lambda: stampede(app_server, visitors=2, text="A text that nobody has typed before."))[0] == 1
+    assert traces(app_server) == before + 1
+
+
+def test_a_small_class_on_the_real_app_makes_no_errors(app_server: AppServer) -> None:
+    async def held() -> tuple[Diary, Lesson]:
+        lesson = Lesson(3, 4.0)
+        return await teach(app_server.url, 3, lesson, ramp=0.1), lesson
+
+    diary, lesson = apart(lambda: asyncio.run(held()))
+    assert diary.errors == []
+    assert len(diary.took[OPEN]) == 3
+    assert diary.between(lesson.begin, lesson.end)[BROWSER]
+
+
+def test_the_visitor_sees_a_page_as_it_is(app_server: AppServer) -> None:
+    async def toured() -> None:
+        visitor = Visitor(app_server.url)
+        assert await visitor.fetch_files() > len(later_files()) > 10
+        assert visitor.file_bytes > 5_000_000
+        await visitor.open()
+        assert "plotly_chart" in visitor.drawn
+        await visitor.go("cache")
+        assert visitor.widget("c_tokens").value == ("int_value", 8192)
+        await visitor.turn("c_tokens", 4096)
+        assert visitor.link() == "c_tokens=4096"
+        with pytest.raises(AppError, match="no control 'text'"):
+            visitor.widget("text")
+        await visitor.close()
+        growth = await grown(app_server.url, lambda: 1.0, visitors=1)
+        assert growth == Growth((1.0, 1.0), 1.0)
+
+    apart(lambda: asyncio.run(toured()))
