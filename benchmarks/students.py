@@ -110,9 +110,10 @@ class Student:
         await self.diary.note(OPEN, self.visitor.open)
         lesson.here()
         while time.perf_counter() < lesson.end:
-            pause = self.think * draw.uniform(0.5, 1.5)
-            await asyncio.sleep(pause)
-            self.diary.thought.append((time.perf_counter(), pause))
+            paused = time.perf_counter()
+            await asyncio.sleep(self.think * draw.uniform(0.5, 1.5))
+            now = time.perf_counter()  # a busy machine wakes a sleeper late, which is not the app's doing
+            self.diary.thought.append((now, now - paused))
             kind, action = self.choose(draw)
             await self.diary.note(kind, action)
         self.diary.reconnects += self.visitor.reconnects
