@@ -31,6 +31,7 @@ def _load_all() -> None:
     # transformers' lazy imports are not thread-safe: this import and load_model's lock make them happen once.
     from attention.models import load_model
 
+    settle()
     for model_id in list_models():
         try:
             load_model(model_id)
@@ -38,7 +39,7 @@ def _load_all() -> None:
             log.warning("preload: %s", error)
         finally:
             readiness(model_id).set()
-    settle()
+        settle()  # after each: the second model takes seconds, in which the first visitors already read the first
 
 
 def settle() -> None:
