@@ -241,7 +241,7 @@ def _watch(ends: FrontEnds) -> int:
 
 def _say_where(ends: FrontEnds, port: int) -> None:
     scheme = ends.url.partition(":")[0]
-    print(f"Ready: {len(ends.processes)} of the app behind HAProxy. The link for the class: {scheme}://{own_address()}:{port}")
+    print(f"Ready: {len(ends.processes)} behind HAProxy. The link for the class: {scheme}://{own_address()}:{port}")
     print(f"On this machine: {scheme}://localhost:{port}. Ctrl+C here ends all.")
     logs = ", ".join(str(server.log_path) for server in ends.processes)
     print(f"The proxy's log: {ends.proxy_log}. The processes' logs: {logs}", flush=True)
