@@ -6,7 +6,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from attention.reach import notice
 from pages.shared.bar import draw_bar, has_bar
+from pages.shared.glossary import glossary
 from pages.shared.link_values import mend_link
 from pages.shared.present import class_menu, present_mode
 from pages.shared.site import navigation
@@ -26,6 +28,10 @@ present_mode()
 class_menu()
 
 chosen = st.navigation(navigation(), position="top")
+glossary(chosen.url_path)
 if has_bar(chosen.url_path):
     draw_bar()
+remark = st.container()
 chosen.run()
+if notice():  # known only once the page has asked the engine
+    remark.info(notice(), icon=":material/info:")

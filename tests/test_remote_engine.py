@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
+from streamlit.testing.v1 import AppTest
 
 from attention import (
     Engine,
@@ -52,6 +53,7 @@ from attention.tracing import AttentionTrace, Check
 from deploy import door, replica
 from deploy.door import Answers, door_app
 
+ROOT = Path(__file__).parent.parent
 MINILM = "all-MiniLM-L6-v2"
 ASKED = TraceRequest(MINILM, "Alice fed the cats because they were hungry.")
 CHECK = Check("Own SDPA output", 1e-6, "off by 1e-6", True, "The same output.")
@@ -837,3 +839,14 @@ def test_the_engines_requirements_are_pinned_locked_and_installed() -> None:
     assert [f"{pin.split('==')[0]}=={version(pin.split('==')[0])}" for pin in pins] == pins
     # With these at hand Streamlit and uvicorn would leave asyncio's own event loop.
     assert not [pin for pin in lock if pin.startswith(("uvloop", "httptools"))]
+
+
+def test_a_visitor_is_told_while_the_shared_engine_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Reach()
+    monkeypatch.setattr(reach, "default_reach", away)
+    app = AppTest.from_file(str(ROOT / "pages" / "entry.py"), default_timeout=120).switch_page("compute/shapes.py")
+    assert [box.value for box in app.run().info] == []
+    away.failed()
+    assert [box.value for box in app.run().info] == [reach.AWAY]
+    away.answered()
+    assert [box.value for box in app.run().info] == []

@@ -105,3 +105,16 @@ def test_every_place_of_a_page_in_both_themes(path: str, visitor: Callable[..., 
         if path == "lesson":
             page.goto(f"{app_url}/lesson")
     assert not found, "\n".join(found)
+
+
+def test_the_glossary_opens_by_keyboard_with_the_words_of_the_page(page: Page, app_url: str) -> None:
+    page.goto(f"{app_url}/shapes")
+    wait_until_drawn(page)
+    page.get_by_role("button", name="Glossary").focus()
+    page.keyboard.press("Enter")
+    glossary = page.locator(".hs-glossary")
+    expect(glossary.locator("h2").first).to_have_text("On this page", timeout=PATIENCE)
+    expect(glossary.locator("dt").get_by_text("permute", exact=True)).to_be_visible()
+    assert violations(page, {"include": [['[data-testid="stPopoverBody"]']]}) == []
+    page.keyboard.press("Escape")
+    expect(glossary).to_be_hidden()

@@ -22,7 +22,7 @@ PROVOCATIONS = [
 
 def test_a_watched_tab_notices_errors_and_foreign_hosts_but_no_warnings(browser: Browser, app_url: str) -> None:
     watch = Watch(lambda: {urlsplit(app_url).netloc})
-    context = browser.new_context()
+    context = browser.new_context(bypass_csp=True)  # so that a foreign request is made at all
     watch.on(context)
     page = context.new_page()
     page.goto(app_url)
