@@ -22,7 +22,19 @@ from benchmarks.server import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 # In the order of the table; each module has measure(quick) -> rows.
-MEASURES = ("tracing", "viewer_bytes", "browser", "shapes", "ladder", "planner", "cold_start", "memory", "engines")
+MEASURES = (
+    "tracing",
+    "viewer_bytes",
+    "browser",
+    "shapes",
+    "ladder",
+    "planner",
+    "numpy_heads",
+    "growth",
+    "cold_start",
+    "memory",
+    "engines",
+)
 PACKAGES = ("torch", "transformers", "streamlit", "plotly", "numpy")
 BUSY = 1.0  # other processes waiting for a core, beyond which the figures are marked
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention.models import LoadedModel
+from benchmarks import growth, numpy_heads
 from benchmarks.__main__ import MEASURES, keep, main
 from benchmarks.peers.eager import EagerPeer
 from benchmarks.ratios import COLUMNS, Effort, Row, Target, interleaved, quartiles, table
@@ -245,3 +246,29 @@ def test_the_peer_is_pinned_by_hash() -> None:
     lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
     assert all("==" in line and "--hash=sha256:" in line for line in lines)
     assert lines
+
+
+class TestGrowth:
+    def test_the_slope_is_the_exponent(self) -> None:
+        sizes = (16, 32, 64, 128)
+        assert growth.slope(sizes, [3 * size**2 for size in sizes]) == pytest.approx(2)
+        assert growth.slope(sizes, [0.5 * size**1.5 for size in sizes]) == pytest.approx(1.5)
+        assert growth.slope(sizes, [7.0] * 4) == pytest.approx(0, abs=1e-12)
+
+    def test_the_last_doubling_is_told_apart_from_the_whole(self) -> None:
+        curve = growth.Curve("time", "ms", "tokens", (1, 2, 4), (10.0, 10.0, 40.0))
+        assert curve.last == pytest.approx(2)
+        assert curve.slope == pytest.approx(1)
+        figure = growth.chart([curve])
+        assert figure.layout.annotations[0].text == "time with tokens: slope 1.00, last 2.00"
+        assert {axis.type for axis in (figure.layout.xaxis, figure.layout.yaxis)} == {"log"}
+        drawn, fitted = figure.data
+        assert list(drawn.y) == [10, 10, 40]
+        assert fitted.y[2] / fitted.y[0] == pytest.approx(4)
+
+    def test_pytorch_s_layer_is_the_same_layer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, size in (("N_HEADS", 2), ("SEQ_LEN", 8), ("D_HEAD", 4)):
+            monkeypatch.setattr(numpy_heads, name, size)
+        (row,) = numpy_heads.measure(quick=True)
+        assert row.details["difference"] < 1e-5
+        assert len(row.ours) == len(row.peer) >= 3
