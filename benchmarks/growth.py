@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from attention.plots.viewer import ViewedTrace, ViewerScene, viewer_html
 from attention.tracing import AttentionTrace
 from benchmarks.browser import DESKTOP, OUR_LAYER, PATIENCE, STOPWATCH
 from benchmarks.chromium import launch
-from benchmarks.ratios import Row
+from benchmarks.ratios import Row, in_ms
 from benchmarks.server import ROOT
 from benchmarks.texts import counter, text_of
 from benchmarks.viewer_bytes import message_bytes
@@ -115,12 +114,7 @@ def chart(curves: Sequence[Curve]) -> go.Figure:
 
 def _median(run: Callable[[], object], runs: int) -> float:
     run()
-    taken = []
-    for _ in range(runs):
-        began = time.perf_counter()
-        run()
-        taken.append((time.perf_counter() - began) * 1e3)
-    return statistics.median(taken)
+    return statistics.median(in_ms(run)() for _ in range(runs))
 
 
 def _layer(n_heads: int) -> Callable[[], object]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from attention.layout import HeadLayout
 from attention.multihead import multi_head_attention, random_inputs
-from benchmarks.ratios import Effort, Row, interleaved
+from benchmarks.ratios import Effort, Row, in_ms, interleaved
 
 N_HEADS, SEQ_LEN, D_HEAD = 16, 512, 64
 SAME = 1e-4  # of the largest output; both sides add up 1,024 float32 products
@@ -30,7 +27,7 @@ def measure(quick: bool) -> list[Row]:
     if far > SAME:
         raise RuntimeError(f"NumPy and SDPA differ by {far:.1e} of the largest output.")
     effort = Effort(pairs=7, seconds=8) if quick else Effort(pairs=31, seconds=25, least=5)
-    pairs = interleaved(_timed(ours), _timed(theirs), effort, warm_up=2)
+    pairs = interleaved(in_ms(ours), in_ms(theirs), effort, warm_up=2)
     return [
         Row(
             f"NumPy multi-head, {N_HEADS} heads, {SEQ_LEN} tokens, d_head {D_HEAD}",
@@ -56,12 +53,3 @@ def sdpa(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
         )
         blended = torch.nn.functional.scaled_dot_product_attention(query, key, value)[0]
         return blended.transpose(0, 1).reshape(SEQ_LEN, N_HEADS * D_HEAD) @ tensors["W_o"]
-
-
-def _timed(run: Callable[[], object]) -> Callable[[], float]:
-    def timed() -> float:
-        began = time.perf_counter()
-        run()
-        return (time.perf_counter() - began) * 1e3
-
-    return timed

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from attention.known_models import find_model, known_models
 from attention.kv_cache import KVCache
-from benchmarks.ratios import Effort, Row, Target, interleaved
+from benchmarks.ratios import Effort, Row, Target, in_ms, interleaved
 
 SIX = ("Llama 3 8B", "Llama 2 7B", "Mistral 7B v0.1", "Gemma 3 27B", "DeepSeek-V3", "Qwen2.5 72B")
 SHORTEST, LONGEST = 256, 1_048_576
@@ -35,7 +34,7 @@ def _row(what: str, caches: Sequence[KVCache], points: int, target: Target | Non
     if [curve.tolist() for curve in with_arrays(caches, tokens)] != with_a_loop(caches, lengths):
         raise RuntimeError(f"{what}: arrays and loop disagree.")
     pairs = interleaved(
-        _timed(lambda: with_arrays(caches, tokens)), _timed(lambda: with_a_loop(caches, lengths)), effort, warm_up=1
+        in_ms(lambda: with_arrays(caches, tokens)), in_ms(lambda: with_a_loop(caches, lengths)), effort, warm_up=1
     )
     return Row(
         f"cache curves, {what}",
@@ -68,12 +67,3 @@ def with_a_loop(caches: Sequence[KVCache], lengths: Sequence[int]) -> list[list[
             curve.append(total)
         curves.append(curve)
     return curves
-
-
-def _timed(run: Callable[[], object]) -> Callable[[], float]:
-    def timed() -> float:
-        began = time.perf_counter()
-        run()
-        return (time.perf_counter() - began) * 1e3
-
-    return timed

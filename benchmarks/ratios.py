@@ -99,6 +99,17 @@ def interleaved(
     return pairs
 
 
+def in_ms(run: Callable[[], object]) -> Callable[[], float]:
+    """``run`` as something that returns the milliseconds it took."""
+
+    def timed() -> float:
+        began = time.perf_counter()
+        run()
+        return (time.perf_counter() - began) * 1e3
+
+    return timed
+
+
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
     """First and third quartile, the ends included in what they describe; the value itself, twice, when it is alone."""
     if len(values) == 1:
