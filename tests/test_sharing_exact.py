@@ -247,12 +247,13 @@ def test_moments_are_those_of_the_projections_outputs() -> None:
 
 def test_moments_come_from_disk_unless_the_file_was_touched(tmp_path: Any, monkeypatch: Any) -> None:
     ours = tiny("llama")
+    width = sum(projection.out_features for projection in ours.kv_projections[0])
     monkeypatch.setattr(calibration, "_folder", lambda *_: tmp_path / "moments")
     measured: list[int] = []
 
     def counted(*_: Any) -> Moments:
         measured.append(1)
-        return Moments(np.ones((3, 2, 2)), np.ones((3, 2)), 7, "")
+        return Moments(np.ones((ours.n_layers, width, width)), np.ones((ours.n_layers, width)), 7, "")
 
     monkeypatch.setattr(calibration, "measure", counted)
     first = calibration._from_disk_or_measured(ours, None)
