@@ -20,6 +20,8 @@ CACHE := $(if $(HEADSCOPE_CACHE),$(HEADSCOPE_CACHE),$(HOME)/.cache/headscope)
 # Without .pyc files .venv stays several hundred MB smaller; Python writes the few it needs.
 PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input
 
+# Compiled once, the libraries start in half the time; a machine may have told Python not to keep what it compiles.
+export PYTHONDONTWRITEBYTECODE =
 # Progress bars of the libraries would bury the lines below.
 export HF_HUB_DISABLE_PROGRESS_BARS = 1
 export TQDM_DISABLE = 1

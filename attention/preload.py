@@ -40,6 +40,7 @@ def _load_all() -> None:
         finally:
             readiness(model_id).set()
         settle()  # after each: the second model takes seconds, in which the first visitors already read the first
+    log.info("preload ended")
 
 
 def settle() -> None:

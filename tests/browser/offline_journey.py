@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -164,10 +163,11 @@ def control_of(environ: dict[str, str]) -> bool:
     return outgoing() > before and "192.0.2.1" in file.read_text()
 
 
-def until_quiet(server: Any, seconds: float = 60) -> None:
+def until_quiet(server: Any, seconds: float = 120) -> None:
     """Wait until the server has loaded all it loads at its start."""
     end, pause = time.monotonic() + seconds, threading.Event()
-    while len(re.findall(r"100%", server.log())) < 2 and time.monotonic() < end:
+    while "preload ended" not in server.log():
+        assert time.monotonic() < end, server.log()
         pause.wait(0.2)
 
 
