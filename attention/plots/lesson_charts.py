@@ -29,7 +29,7 @@ USUAL = (64, 128)
 """Head widths that most decoders keep to: the lesson counts them in the catalogue."""
 TINTS = (Colour("#cdebdd", "#0d4a37"), Colour("#9fd8bd", "#14664c"))
 MARKS = ("circle", "diamond", "square", "triangle-up", "cross")
-WAY_COLOURS = (QUERY, KEY, VALUE, LATENT, CACHE)
+WAY_COLOURS = (QUERY, KEY, LATENT, VALUE, CACHE)
 
 
 @dataclass(frozen=True, eq=False)
