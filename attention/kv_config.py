@@ -287,17 +287,17 @@ def _geometry(config: ConfigReader, family: Family, word: str, index: int) -> tu
     return n_kv, d_head, d_head
 
 
-def _layer_number(key: object) -> int | None:
-    """The layer a key names; transformers writes "05". None for what is no plain number of a layer."""
-    word = str(key)
-    return int(word) if word.isascii() and word.isdigit() and len(word) <= len(str(MAX_LAYERS)) else None
+def _layer_names(index: int) -> tuple[object, ...]:
+    """How a config may spell a layer's number; transformers writes "05"."""
+    return (index, *(str(index).zfill(digits) for digits in range(1, len(str(MAX_LAYERS)) + 1)))
 
 
 def _gemma4_geometry(config: ConfigReader, word: str, index: int, n_kv: int, d_head: int) -> tuple[int, int]:
     """Full layers of Gemma 4 have heads of 512 and, where keys double as values, fewer of them; both are cached."""
     overrides = config.inner("per_layer_config")
     if overrides is not None:
-        own = {_layer_number(key): value for key, value in overrides.values.items()}.get(index)
+        by_layer: Mapping[Any, Any] = overrides.values
+        own = next((by_layer[name] for name in _layer_names(index) if name in by_layer), None)
         layer = ConfigReader(own if isinstance(own, Mapping) else {}, config.model_type)
         return layer.number("num_key_value_heads", default=n_kv, most=MAX_HEADS), layer.number(
             "head_dim", default=d_head
