@@ -201,7 +201,9 @@ def _paced(receive: Receive, send: Send) -> Receive:
         if len(message.get("bytes") or message.get("text") or b"") > MOST_MESSAGE_BYTES:
             await send({"type": "websocket.close", "code": 1009, "reason": TOO_LONG})
             return {"type": "websocket.disconnect", "code": 1009}
-        await asyncio.sleep(bucket.pause(time.monotonic()))
+        pause = bucket.pause(time.monotonic())
+        if pause:
+            await asyncio.sleep(pause)
         return message
 
     return paced

@@ -73,7 +73,8 @@ def selection(page: Page) -> list[str | None]:
 
 def visit(page: Page, url: str) -> None:
     page.goto(url)
-    expect(page.get_by_role("tab").first).to_be_attached(timeout=120_000)
+    # By its attribute: by role nothing is found of a page that is presented, and so hidden but for its slide.
+    expect(page.locator("[role='tab']").first).to_be_attached(timeout=120_000)
     wait_until_drawn(page, 90)
 
 
