@@ -435,9 +435,10 @@ def test_a_clicker_goes_through_ladder_lesson_and_paper(page: Page, app_url: str
         assert fits_above_the_frame(page)
         if number < 4:
             page.keyboard.press("PageDown")
+    wait_until_drawn(page)  # the map may still be growing into its slide
     box = page.locator(".hsl-maps canvas").nth(1).bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] - box["width"] * 0.1)
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] - box["width"] * 0.1, steps=4)
     expect(page.locator(".hsl-maps")).to_have_attribute("data-cell", "4,1")  # the last of five words, the second
     page.keyboard.press("PageDown")
     expect(count).to_have_text("5 of 5")
