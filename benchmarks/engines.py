@@ -79,7 +79,7 @@ def served(replicas: int, models: tuple[str, ...] = (MINILM,)) -> Iterator[Serve
                 [*command, "--models", *models],
                 cwd=ROOT,
                 # A dozen processes import the same files: the first to read one compiles it for the others.
-                env={**os.environ, "TMPDIR": name, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{name}/pyc"},
+                env={**os.environ, "TMPDIR": name, "PYTHONDONTWRITEBYTECODE": ""},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -259,6 +259,7 @@ class Stub:
                 return
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # while a thread waits in accept(), closing alone lets one more in
         self._listener.close()
 
 

@@ -13,7 +13,6 @@ from playwright.sync_api import Locator, Page, expect
 
 from attention.known_models import find_model
 from benchmarks.chromium import wait_until_drawn
-from benchmarks.server import AppServer
 from tests.browser.conftest import DESKTOP
 from tests.browser.looks import MAIN, overflow, violations
 
@@ -86,12 +85,6 @@ class TestFirstScreen:
         assert inputs is not None
         assert verdict is not None
         assert inputs["x"] < bars.bounding_box()["x"] < verdict["x"]  # type: ignore[index]
-
-    def test_the_first_request_of_a_fresh_server_may_be_a_deep_link(
-        self, fresh_server: Callable[..., AppServer], page: Page
-    ) -> None:
-        go(page, fresh_server().url, c_users="64")
-        expect(answer(page)).to_have_text("Llama 3 8B, 8,192 tokens, 64 users: 64 GiB. As MHA: 256 GiB.")
 
     def test_a_change_changes_answer_and_link_and_the_link_brings_it_back(
         self, page: Page, app_url: str, visitor: Callable[..., Page]

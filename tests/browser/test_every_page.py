@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,12 +12,15 @@ from playwright.sync_api import Page, expect
 from benchmarks.chromium import wait_until_drawn
 from pages.learn.lesson_text import parts
 from pages.shared.site import PAGES
-from tests.browser.looks import overflow, violations
+from tests.browser.looks import MAIN, overflow, violations
 
 LONGEST_SENTENCE = 25  # words
 PATIENCE = 60_000  # milliseconds; the machine may be busy with other tests
 # How many tabs each page has, so that none is missed; the lesson has parts instead.
 TABS = {"": 7, "finder": 3, "shapes": 3, "pytorch": 0, "write": 0, "cache": 7, "ladder": 5, "lesson": 0, "quiz": 2}
+PANEL = {"include": [["[role=tabpanel]"]]}
+GROUND = "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
+GROUNDS = {"light": "rgb(253, 253, 252)", "dark": "rgb(21, 23, 26)"}
 # The words a reader sees as sentences: not the axes of charts, code, tables, headings or the text under study.
 SENTENCES = """() => {
   const skipped = 'script, style, svg, code, pre, table, h1, h2, h3, textarea, canvas, [aria-hidden=true], [hidden]';
@@ -40,28 +44,28 @@ def too_long(page: Page) -> list[str]:
     return [part for part in sentences if len(part.split()) > LONGEST_SENTENCE]
 
 
-def faults(page: Page) -> list[str]:
-    """Everything this file minds, on the page as it stands."""
+def faults(page: Page, within: dict[str, Any] | None = None) -> list[str]:
+    """Everything this file minds, on the page as it stands; axe looks at the named parts alone if there are any."""
     headings = page.locator("h1").count()
     return [
-        *violations(page),
+        *violations(page, within),
         *overflow(page),
         *([] if headings == 1 else [f"{headings} first headings"]),
         *(f"too long: {sentence}" for sentence in too_long(page)),
     ]
 
 
-def pale(page: Page) -> list[str]:
+def pale(page: Page, within: dict[str, Any] | None = None) -> list[str]:
     """Of all that is minded, what depends on the theme."""
-    return violations(page, rule="color-contrast")
+    return violations(page, within, rule="color-contrast")
 
 
-def lasting(page: Page, look: Callable[[Page], list[str]]) -> list[str]:
+def lasting(page: Page, look: Callable[..., list[str]], within: dict[str, Any] | None) -> list[str]:
     """The faults that are still there when the page has come to rest: while a theme turns, old and new stand mixed."""
     found: list[str] = []
     for _ in range(3):
         wait_until_drawn(page)
-        found = look(page)
+        found = look(page, within)
         if not found:
             break
     return found
@@ -100,8 +104,11 @@ def test_every_place_of_a_page_in_both_themes(path: str, visitor: Callable[..., 
     for scheme, look in (("light", faults), ("dark", pale)):
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         page.locator(f"body[data-hs-theme='{scheme}']").wait_for(state="attached", timeout=PATIENCE)
+        assert page.evaluate(GROUND) == GROUNDS[scheme]
+        within = None  # all of the page first; of the other tabs what they change
         for place in places(page, path):
-            found += [f"{place}, {scheme}: {fault}" for fault in lasting(page, look)]
+            found += [f"{place}, {scheme}: {fault}" for fault in lasting(page, look, within)]
+            within = PANEL if TABS[path] else MAIN
         if path == "lesson":
             page.goto(f"{app_url}/lesson")
     assert not found, "\n".join(found)

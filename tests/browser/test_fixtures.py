@@ -1,14 +1,12 @@
-"""The tools of this folder: a watched tab notices what it should, the theme follows the browser, servers end."""
+"""The tools of this folder: a watched tab notices what it should and forgets what it must, servers end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from benchmarks.chromium import wait_until_drawn
 from benchmarks.server import AppServer
 from tests.browser.conftest import Tab, Watch
 
@@ -25,8 +23,7 @@ def test_a_watched_tab_notices_errors_and_foreign_hosts_but_no_warnings(browser:
     context = browser.new_context(bypass_csp=True)  # so that a foreign request is made at all
     watch.on(context)
     page = context.new_page()
-    page.goto(app_url)
-    wait_until_drawn(page)
+    page.goto(f"{app_url}/_stcore/health")
     for script, event, fault in PROVOCATIONS:
         before = watch.faults()
         with context.expect_event(event):
@@ -89,18 +86,9 @@ def test_a_tab_that_cannot_forget_is_not_used_again(browser: Browser, app_url: s
         tab.context.close()
 
 
-@pytest.mark.parametrize(("scheme", "ground"), [("light", "rgb(253, 253, 252)"), ("dark", "rgb(21, 23, 26)")])
-def test_the_theme_follows_the_browser(visitor: Callable[..., Page], app_url: str, scheme: str, ground: str) -> None:
-    tab = visitor(color_scheme=scheme)
-    tab.goto(app_url)
-    wait_until_drawn(tab)
-    colour = "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
-    assert tab.evaluate(colour) == ground
-
-
-def test_a_tab_is_as_wide_as_a_desk_and_a_phone(page: Page, phone: Page, app_url: str) -> None:
+def test_a_tab_is_as_wide_as_a_desk_and_a_phone(page: Page, phone: Page) -> None:
     for tab, width in ((page, 1440), (phone, 390)):
-        tab.goto(app_url)
+        tab.set_content("<meta name='viewport' content='width=device-width, initial-scale=1'>")
         assert tab.evaluate("window.innerWidth") == width
     assert phone.evaluate("navigator.maxTouchPoints") > 0
 
