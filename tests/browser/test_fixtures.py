@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-import pytest
 from playwright.sync_api import Browser, Page
 
 from benchmarks.server import AppServer
