@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -225,8 +226,11 @@ def _muted_alone(model: LoadedModel, heads: Heads, doubtful: Heads, say: Progres
     wanted, longer = list(heads), set(doubtful)
     measure = _embedding_shift(model) if model.kind == "encoder" else _copy_loss(model, longer)
     done: dict[tuple[int, int], MuteNumber] = {}
+    # A thread of the pool knows what this one knows: also that nobody waits any more.
+    contexts = [copy_context() for _ in wanted]
     with ThreadPoolExecutor(settings().forward_slots) as pool:
-        for at, number in zip(wanted, pool.map(measure, wanted), strict=True):
+        numbers = pool.map(lambda context, at: context.run(measure, at), contexts, wanted)
+        for at, number in zip(wanted, numbers, strict=True):
             done[at] = number
             say(len(done) / len(wanted))
     return done

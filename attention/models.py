@@ -322,7 +322,7 @@ def _from_bundle(bundled: BundledModel) -> LoadedModel:
 def _from_hub(model: str) -> LoadedModel:
     config = _config(hub.fetched(model, ["config.json"]))
     _attempt(model, lambda: check_size(config, settings().max_params))
-    folder = hub.fetched(model, ["*.json", "*.safetensors", "*.txt", "*.model"])
+    folder = hub.fetched_weights(model)
     return _from_folder(folder, id=model, title=model, revision=folder.name)
 
 

@@ -534,10 +534,12 @@ class TestHub:
     ) -> None:
         asked: list[tuple[str, list[str]]] = []
 
-        def download(repo: str, allow_patterns: list[str]) -> str:
-            asked.append((repo, allow_patterns))
+        def download(repo: str, allow_patterns: list[str], dry_run: bool = False) -> str | list[Any]:
             if repo != "owner/llama":
                 raise ConnectionError
+            if dry_run:
+                return []
+            asked.append((repo, allow_patterns))
             (tmp_path / "config.json").write_text(LLAMA)
             return str(tmp_path)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attention import calibration, kernel, settings
+from attention import atlas_build, calibration, kernel, settings
 from attention.engine import Engine
 from attention.jobs import AbandonedError, Job, Jobs, stop_if_left, stoppable
 from attention.rungs import SweepRequest
@@ -168,6 +168,18 @@ def test_a_forward_pass_stops_at_its_next_layer() -> None:
     layers.clear()
     trace(model, "the cat sat on the mat")
     assert len(layers) == model.n_layers
+
+
+def test_muting_heads_one_by_one_stops_at_the_next_forward_pass(forwards: list[int]) -> None:
+    model, heads = tiny("bert", hidden_size=48), [(0, 0)] * 100
+    job, _ = left_in(
+        Jobs(), "a", lambda say: atlas_build._muted_alone(model, heads, [], say), lambda job: job.share > 0
+    )
+    assert isinstance(job.error, AbandonedError)
+    stopped_after = len(forwards)
+    forwards.clear()
+    atlas_build._muted_alone(model, heads, [], lambda _: None)
+    assert stopped_after < len(forwards) / 2
 
 
 def test_a_sweep_stops_at_the_next_forward_pass(

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import DryRunFileInfo
+from huggingface_hub.errors import DryRunError
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
 
 from attention import UserError, hub, list_models, load_model, model_facts, models, trace, weights_cache
+from attention.hub import config_text
 from attention.model_facts import UNTRAINED, title_of
 from attention.models import LoadedModel, check_size
 from attention.settings import Settings, settings_from
@@ -224,25 +227,69 @@ def test_a_hub_id_while_offline_fails_fast(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "Hub must be reachable" in str(failures[0])
 
 
-def test_the_hub_is_asked_for_the_config_first_and_only_for_safe_files(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[str]] = []
+class FakeHub:
+    """Stands where ``snapshot_download`` is: every id has this folder's files, as large as ``sizes`` says."""
 
-    def download(_: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
-        return str(saved / "llama")
+    def __init__(self, folder: Path, sizes: dict[str, int | None] | None = None) -> None:
+        self.folder, self.sizes, self.cached, self.reachable = folder, sizes or {}, False, True
+        self.fetched: list[list[str]] = []
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    def __call__(self, model: str, allow_patterns: list[str], dry_run: bool = False) -> str | list[DryRunFileInfo]:
+        if not dry_run:
+            self.fetched.append(allow_patterns)
+            return str(self.folder)
+        if not self.reachable:
+            raise DryRunError("no answer")
+        names = [file.name for file in self.folder.iterdir() if any(file.match(like) for like in allow_patterns)]
+        return [
+            DryRunFileInfo("c0ffee", self.sizes.get(name, 0), name, "", self.cached, not self.cached) for name in names
+        ]
+
+
+@pytest.fixture
+def fake_hub(saved: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    hub = FakeHub(saved / "llama")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
     use_settings(monkeypatch, allow_hub=True)
+    return hub
+
+
+def test_the_hub_is_asked_for_the_config_first_and_only_for_safe_files(
+    fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load_model("owner/llama").id == "owner/llama"
-    assert asked[0] == ["config.json"]
-    assert not any(pattern.endswith((".bin", ".py", ".pt", "*")) for pattern in asked[1])
-    asked.clear()
+    assert fake_hub.fetched[0] == ["config.json"]
+    assert not any(pattern.endswith((".bin", ".py", ".pt", "*")) for pattern in fake_hub.fetched[1])
+    fake_hub.fetched.clear()
     use_settings(monkeypatch, allow_hub=True, max_params=10)
     with pytest.raises(UserError, match="million parameters"):
         load_model("owner/llama-again")
-    assert asked == [["config.json"]], "weights were fetched before the size was known"
+    assert fake_hub.fetched == [["config.json"]], "weights were fetched before the size was known"
+
+
+def test_files_larger_than_the_parameters_allowed_are_not_fetched(
+    fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_settings(monkeypatch, allow_hub=True, max_params=10**6)
+    fake_hub.sizes = {"model.safetensors": 4 * 10**6 + 100 * 10**6 + 1}
+    with pytest.raises(UserError, match=r"'owner/large' have 104,000,001 bytes.*At most 104,000,000 are") as told:
+        load_model("owner/large")
+    assert "HEADSCOPE_MAX_PARAMS" in told.value.allowed
+    assert fake_hub.fetched == [["config.json"]]
+    fake_hub.sizes = {"model.safetensors": None}
+    with pytest.raises(UserError, match=r"does not say how large 'model\.safetensors'"):
+        load_model("owner/unknown")
+    fake_hub.sizes = {"config.json": 16 * 10**6 + 1}
+    with pytest.raises(UserError, match="have 16,000,001 bytes"):
+        config_text("owner/long-config")
+    assert fake_hub.fetched == [["config.json"], ["config.json"]]
+
+
+@pytest.mark.parametrize(("cached", "reachable"), [(True, True), (False, False)])
+def test_what_is_here_already_is_no_download(fake_hub: FakeHub, cached: bool, reachable: bool) -> None:
+    fake_hub.sizes = {"model.safetensors": 10**15}
+    fake_hub.cached, fake_hub.reachable = cached, reachable
+    assert load_model(f"owner/cached-{cached}").n_layers == 3
 
 
 # --- broken and hostile folders ---
