@@ -21,7 +21,7 @@ from attention.known_models import find_gpu, find_model
 from attention.kv_budget import tokens_to_outgrow
 from attention.settings import settings
 from pages.cost.cache_inputs import model_label
-from pages.shared.bar import MOST_LINK_BYTES
+from pages.shared.link_values import MOST_LINK_BYTES
 
 ENTRY = str(Path(__file__).parent.parent / "pages" / "entry.py")
 GIB = 2**30

@@ -19,8 +19,9 @@ from attention import AttentionTrace, load_model, preload, trace
 from attention.model_facts import readiness
 from attention.settings import settings
 from pages.see import first_picture
-from pages.shared.bar import DEFAULT_TEXT, MOST_LINK_BYTES, fits_link
+from pages.shared.bar import DEFAULT_TEXT
 from pages.shared.errors import plain
+from pages.shared.link_values import MOST_LINK_BYTES, fits_link
 
 ENTRY = str(Path(__file__).parent.parent / "pages" / "entry.py")
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"

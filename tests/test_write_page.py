@@ -18,7 +18,7 @@ from attention.plots.colours import KEY
 from attention.plots.write_charts import Share, growth_chart, plain_text_html, shares_html, time_chart
 from attention.written import shipped_recording
 from pages.cost.write_live import waiting, write, writing
-from pages.shared.bar import MOST_LINK_BYTES
+from pages.shared.link_values import MOST_LINK_BYTES
 
 ENTRY = str(Path(__file__).parent.parent / "pages" / "entry.py")
 PROMPT = "Alice fed the cats because they were hungry. The cats"

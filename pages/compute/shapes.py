@@ -27,8 +27,9 @@ from attention.plots.colours import BROKEN
 from attention.plots.numbers import percent
 from attention.plots.shape_track import track_bytes, track_css, track_js
 from attention.provenance import axis_word
-from pages.shared.bar import DEFAULT_TEXT, fits_link
+from pages.shared.bar import DEFAULT_TEXT
 from pages.shared.errors import plain, show_error
+from pages.shared.link_values import link_binding
 from pages.shared.site import next_link
 from pages.shared.tables import table
 
@@ -233,7 +234,6 @@ def _said() -> None:
 def _real(model: str) -> Given:
     bundled = next(each for each in BUNDLED if each.id == model)
     loaded = _loaded(model)
-    typed = st.session_state.get("text", DEFAULT_TEXT) or ""
     key, usual = f"s_layer_{bundled.kind}", min(2, loaded.n_layers - 1)
     _greet("layer", key, range(loaded.n_layers), usual)
     layer = st.slider(
@@ -250,7 +250,7 @@ def _real(model: str) -> Given:
         "Sentence",
         DEFAULT_TEXT,
         key="text",
-        bind="query-params" if fits_link(typed) else None,
+        bind=link_binding("text", DEFAULT_TEXT),
         persist_state="session",
         help="The model reads it; the chosen layer's own numbers go through the steps.",
     )

@@ -23,8 +23,8 @@ from pages.cost.cache_inputs import (
     use_inputs,
 )
 from pages.cost.cache_parts import draw, listed, seconds, show_working, small, theme, working_popover
-from pages.shared.bar import fits_link
 from pages.shared.errors import plain, show_error
+from pages.shared.link_values import fits_link
 from pages.shared.share import share_button
 
 

@@ -11,8 +11,8 @@ from attention.kv_working import readable
 from attention.vllm_log import EngineView, compare_with_log, engine_view, parse_engine_log
 from pages.cost.cache_inputs import BOUND, Choice
 from pages.cost.cache_parts import listed, small
-from pages.shared.bar import fits_link
 from pages.shared.errors import show_error
+from pages.shared.link_values import link_binding
 from pages.shared.tables import table
 
 BLOCKS = (8, 16, 32, 64, 128)
@@ -31,13 +31,12 @@ class EngineInputs:
 
 def inputs() -> EngineInputs:
     """Block size, log, shared beginning, mean and 95th percentile of the lengths."""
-    typed = st.session_state.get("c_log", "") or ""
     log = st.text_area(
         "Lines of a vLLM start-up log",
         key="c_log",
         height=110,
         placeholder="GPU KV cache size: 91,056 tokens\nMaximum concurrency for 8,192 tokens per request: 11.12x",
-        bind="query-params" if fits_link(typed) else None,
+        bind=link_binding("c_log"),
         persist_state="session",
     )
     columns = st.columns(4, gap="small")

@@ -19,8 +19,8 @@ from attention.kv_cache import KVCache
 from attention.kv_layers import DS_MLA_LATENT, DS_MLA_ROPE, PRECISIONS
 from attention.kv_reader import config_from_text
 from attention.settings import settings
-from pages.shared.bar import fits_link
 from pages.shared.errors import plain, show_error
+from pages.shared.link_values import link_binding
 
 DEFAULT_MODEL, DEFAULT_GPU = "Llama 3 8B", "NVIDIA H100 80 GB SXM"
 MY_CONFIG, MY_SIZES = "My own config.json", "My own sizes"
@@ -272,7 +272,6 @@ def _fetch_config() -> None:
 
 def own_inputs() -> OwnModel:
     """The text area and the free sizes. The text is kept whatever is wrong with it."""
-    typed = st.session_state.get("c_config", "") or ""
     if settings().allow_hub:
         _hub_box()
     text = st.text_area(
@@ -281,7 +280,7 @@ def own_inputs() -> OwnModel:
         height=220,
         placeholder='{"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, …}',
         help="The file lies beside every model's weights. Nothing is sent anywhere else.",
-        bind="query-params" if fits_link(typed) else None,
+        bind=link_binding("c_config"),
         persist_state="session",
     )
     billions = st.number_input(

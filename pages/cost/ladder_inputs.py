@@ -13,7 +13,8 @@ from attention.model_facts import BUNDLED, list_models, title_of
 from attention.rung_views import LadderView, view_from_fact
 from attention.rungs import ASSETS, LadderPoint, shipped_sweep, sweep_facts
 from attention.texts import bundled_text
-from pages.shared.bar import DEFAULT_TEXT, fits_link
+from pages.shared.bar import DEFAULT_TEXT
+from pages.shared.link_values import fits_link, link_binding
 from pages.shared.share import share_button
 
 BOUND: dict[str, Literal["query-params", "session"]] = {"bind": "query-params", "persist_state": "session"}
@@ -53,11 +54,10 @@ def shipped(model_id: str) -> tuple[LadderPoint, ...]:
 def bar(n_layers: int, n_heads: int, texts: tuple[str, ...], model: str) -> Asked:
     """Draw the boxes that depend on the model, and read them."""
     usual = _usual_head(model)
-    typed = st.session_state.get("l_say", "") or ""
     said = st.text_input(
         "Your own sentence",
         key="l_say",
-        bind="query-params" if fits_link(typed) else None,
+        bind=link_binding("l_say"),
         persist_state="session",
         placeholder=default_text(model),
         help="Type a sentence and press Enter: it goes through the model on every rung. At most 48 tokens.",

@@ -27,8 +27,8 @@ from attention.plots.write_charts import (
 )
 from attention.written import GenerationStep, Run, shipped_recording
 from pages.cost import write_live
-from pages.shared.bar import fits_link
 from pages.shared.errors import show_error
+from pages.shared.link_values import fits_link, link_binding
 from pages.shared.share import share_button
 from pages.shared.site import next_link
 
@@ -99,12 +99,11 @@ def page() -> None:
 def _bar() -> Asked:
     recorded = shipped_recording()
     with st.container(horizontal=True, vertical_alignment="bottom", key="w-bar"):
-        typed = st.session_state.get("w_prompt", recorded.prompt) or ""
         prompt = st.text_input(
             "Prompt",
             recorded.prompt,
             key="w_prompt",
-            bind="query-params" if fits_link(typed) else None,
+            bind=link_binding("w_prompt", recorded.prompt),
             persist_state="session",
             label_visibility="collapsed",
             placeholder="Type the beginning of a text",

@@ -18,9 +18,10 @@ from attention.plots.viewer import viewer_bytes, viewer_html
 from attention.tracing import AttentionTrace, TraceRequest
 from attention.views import Opened, averages, cell_from, pair_blocks, still_asked, word_view
 from attention.working import explain_cell
-from pages.shared.bar import Choice, fits_link, second_text
+from pages.shared.bar import Choice, second_text
 from pages.shared.errors import plain, show_error
 from pages.shared.exports import head_downloads
+from pages.shared.link_values import link_binding
 from pages.shared.tables import table
 from pages.shared.viewer import head_viewer
 
@@ -185,7 +186,7 @@ def _second_box() -> None:
     st.text_input(
         "Second sentence",
         key="compare",
-        bind="query-params" if fits_link(second_text()) else None,
+        bind=link_binding("compare"),
         persist_state="session",
         help="The same head on another sentence, side by side in the viewer above.",
         placeholder="Type a second sentence and press Enter",

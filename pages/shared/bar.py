@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import streamlit as st
 
@@ -13,6 +12,7 @@ from attention.model_facts import BUNDLED, list_models, readiness, title_of
 from attention.patterns import caption_of, sentences
 from attention.settings import settings
 from pages.shared.errors import plain
+from pages.shared.link_values import fits_link, link_binding
 from pages.shared.share import share_button
 
 if TYPE_CHECKING:
@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 
 DEFAULT_TEXT = "Alice fed the cats because they were hungry."
 NO_START = "none"
-# Browsers and proxies begin to refuse longer links; the text box itself has no limit.
-MOST_LINK_BYTES = 4_000
 # Pixels: the longest choice of each box, with its arrow.
 MODEL_WIDTH = 250
 START_WIDTH = 250
 _PAGES = ("", "finder")
 _CHOSEN = "_bar"
-_LEFT_OUT = "_text_left_out"  # whether the sentence was too long for the address
 
 
 @dataclass(frozen=True)
@@ -37,11 +34,6 @@ class Choice:
     text: str
     model: str
     start: str | None
-
-
-def fits_link(text: str) -> bool:
-    """Whether the text may travel in a link."""
-    return len(quote(text)) <= MOST_LINK_BYTES
 
 
 def second_text() -> str:
@@ -90,16 +82,11 @@ def _draw() -> Choice:
 
 
 def _text_box() -> str:
-    typed = st.session_state.get("text", DEFAULT_TEXT) or ""
-    fits = fits_link(typed)
-    if fits and st.session_state.get(_LEFT_OUT):
-        st.session_state["text"] = typed  # said anew: only then does the address take it up again
-    st.session_state[_LEFT_OUT] = not fits
     text = st.text_input(
         "Sentence",
         DEFAULT_TEXT,
         key="text",
-        bind="query-params" if fits else None,
+        bind=link_binding("text", DEFAULT_TEXT),
         persist_state="session",
         help="Type any sentence and press Enter: it goes through the real model.",
         label_visibility="collapsed",

@@ -125,3 +125,24 @@ def test_the_glossary_opens_by_keyboard_with_the_words_of_the_page(page: Page, a
     assert violations(page, {"include": [['[data-testid="stPopoverBody"]']]}) == []
     page.keyboard.press("Escape")
     expect(glossary).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("place", "box", "name"),
+    [
+        ("write", "Prompt", "w_prompt"),
+        ("cache?c_tab=Paste+a+config", "A model's config.json", "c_config"),
+        ("?detail=Two+sentences", "Second sentence", "compare"),
+    ],
+)
+def test_what_follows_a_text_too_long_for_a_link_is_in_the_address_again(
+    page: Page, app_url: str, place: str, box: str, name: str
+) -> None:
+    page.goto(f"{app_url}/{place}")
+    wait_until_drawn(page)
+    for text, told in (("Birds sing.", "Birds+sing."), ("ü " * 900, ""), ("Cats sleep.", "Cats+sleep.")):
+        page.get_by_role("textbox", name=box).fill(text)
+        page.get_by_role("textbox", name=box).press("Control+Enter")
+        address = re.compile(rf"[?&]{name}={re.escape(told)}") if told else re.compile(rf"^(?!.*{name}=)")
+        expect(page).to_have_url(address, timeout=PATIENCE)
+        expect(page.get_by_role("textbox", name=box)).to_have_value(text)
