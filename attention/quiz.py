@@ -268,7 +268,7 @@ def _filled(words: str, values: Mapping[str, Any]) -> str:
 
 
 def _plain(number: float) -> str:
-    """A number for a reader: whole where it is whole, else two decimals."""
+    """A number for a reader: whole where it is whole, else two decimals, below 1 three significant digits."""
     if abs(number - round(number)) < _ROUNDING:
         return f"{round(number):,}"
-    return f"{number:,.2f}".rstrip("0").rstrip(".")
+    return f"{number:.3g}" if abs(number) < 1 else f"{number:,.2f}".rstrip("0").rstrip(".")

@@ -67,7 +67,7 @@ WOLVES, ALICE, COWS = _MINILM_TEXTS = (
 MAT, ANNA = "The cat sat on the mat that the dog chased.", "Anna met Paul in the park, and later Anna called him."
 NEIGHBOURS = (
     Task("nearly every word looks at the one before it", _at(-1), (*_MINILM_TEXTS, MAT, ANNA)),
-    Task("most words look at the one after them", _at(1), _MINILM_TEXTS),
+    Task("many words look at the one after them", _at(1), _MINILM_TEXTS),
 )
 LINKS = (
     _link("“they” looks at “wolves”", WOLVES, "they", "wolves"),
@@ -76,7 +76,7 @@ LINKS = (
     _link("the second “Anna” looks at “met”, which followed the first", ANNA, "Anna", "met"),
 )
 RESTING = (Task("nearly every word looks at one and the same token", _rests, (*_MINILM_TEXTS, MAT, ANNA)),)
-EVEN = (Task("every word spreads its look most evenly", _even, (*_MINILM_TEXTS, MAT, ANNA), apart=0.8),)
+EVEN = (Task("words spread their look most evenly, on average", _even, (*_MINILM_TEXTS, MAT, ANNA), apart=0.8),)
 
 
 @dataclass(frozen=True)
@@ -263,10 +263,8 @@ def _induction(draw: Random) -> Made:
 def _trap(draw: Random) -> Made:
     one = next(each for each in shipped_maps() if (each.text, each.layer, each.head) == (MAT, 16, 0))
     share = float(one.weights[one.place("that"), one.labels.index("mat")])
-    values = _map_values(one) | {
-        "share": round(100 * share),
-        "before": round(100 * float(offset_weight(one.weights, -1))),
-    }
+    elsewhere = _atlas(SMOLLM).row(one.layer, one.head).evidence[0]
+    values = _map_values(one) | {"share": round(100 * share), "many": round(100 * elsewhere.value)}
     return Made(values, picture=one)
 
 

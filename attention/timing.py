@@ -454,7 +454,7 @@ def _is_causal_alone() -> Trap:
     outputs = [_ran(_START + form)[0]["out"] for form in forms]
     apart = [_apart(outputs[0], output) for output in outputs]
     right = tuple(
-        RightForm(form, f"{tuple(output.shape)}, within {gap:.1g} of the first form")
+        RightForm(form, f"{tuple(output.shape)}, the same as the others" + (f" within {gap:.1g}" if gap else ""))
         for form, output, gap in zip(forms, outputs, apart, strict=True)
     )
     return Trap(

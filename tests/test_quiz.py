@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,45 @@ def test_the_tolerance_is_the_one_the_page_states() -> None:
 def in_right_order(asked: Question) -> list[str]:
     assert isinstance(asked.answer, tuple)
     return [asked.choices[place] for place in asked.answer]
+
+
+@pytest.mark.parametrize("name", [entry["id"] for entry in wording()["questions"] if entry["kind"] == "number"])
+def test_the_number_told_as_the_answer_is_accepted_as_one(name: str) -> None:
+    for seed in SEEDS:
+        asked = question(name, seed)
+        if asked.form == "number":
+            assert grade(asked, float(asked.right_words.split()[0].replace(",", ""))), (seed, asked.right_words)
+
+
+def test_numbers_below_one_keep_three_digits() -> None:
+    asked = replace(question("fp8_gib", 1), answer=0.375)
+    assert asked.right_words == "0.375 GiB"
+    assert replace(asked, answer=0.0625).right_words == "0.0625 GiB"
+    assert replace(asked, answer=8.4375).right_words == "8.44 GiB"
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_model_a_question_names_is_the_one_its_link_opens(name: str) -> None:
+    """And what it says of that model is said of no other: the count of heads is the model's own."""
+    for seed in range(1, 30):
+        asked = question(name, seed)
+        told = " ".join((asked.text, asked.reason, *asked.choices))
+        opens = dict(asked.link.state).get("model", "")
+        if asked.link.path in ("", "finder"):
+            assert ("SmolLM2" in told) <= ("SmolLM2" in opens), told
+            assert ("MiniLM" in told) <= ("SmolLM2" not in opens), told
+        counts = re.findall(r"(MiniLM|SmolLM2) has (\d+) heads", told)
+        assert all(int(many) == {"MiniLM": 72, "SmolLM2": 270}[model] for model, many in counts), told
+    assert name != "pruning" or counts == [("SmolLM2", "270")]
+
+
+def test_no_word_depends_on_the_theme() -> None:
+    """In the dark the largest weight is the brightest cell."""
+    lesson = FILE.with_name("lesson.json").read_text(encoding="utf-8")
+    for words in (FILE.read_text(encoding="utf-8"), lesson):
+        assert (
+            re.findall(r"(?i)\b(dark|darker|darkest|bright|brighter|brightest|pale|paler|black|white)\b", words) == []
+        )
 
 
 @pytest.mark.parametrize("seed", range(1, 31))

@@ -16,7 +16,7 @@ from pages.learn import lesson_facts as facts
 from pages.learn.lesson_frame import BOUND, paragraphs, said, theme
 from pages.learn.lesson_text import Part, words
 
-LAYER, HEAD = 16, 0
+LAYER, HEAD = facts.GROUPS_LAYER, 0
 HEADERS = ("tokens cached", "bytes measured", "bytes by formula", "bytes at 16 bit")
 
 

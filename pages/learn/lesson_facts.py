@@ -31,9 +31,10 @@ TRAP_TEXT, TRAP_HEAD = "The cat sat on the mat that the dog chased.", (16, 0)
 SHARED_MODEL, TOKENS = "Llama 3 8B", 8192
 ABOVE = "Gemma 7B"
 FIRST_TOKENS = 3
+GROUPS_LAYER = 16
 RUNGS = ("MHA", "GQA", "MQA", "MLA")
-FEW_HEADS = 6
-PAPER = "gqa-1"
+FEW_HEADS = 3  # with more, a latent of as many numbers would have room for the whole token
+PAPER, SCRATCH = "gqa-1", "deepseek-v2-8"
 
 
 @cache
@@ -82,12 +83,15 @@ def trap() -> HeadMap:
 def lenses() -> dict[str, Any]:
     """Part 3: how many heads have a job that holds up, and what the trap's head does anyway."""
     atlas, one = _atlas(MINILM), trap()
+    n_rest = atlas.labels["rest"]
     return {
         "n_heads": atlas.model.layout.n_heads,
         "n_all": len(atlas.rows),
-        "n_clear": len(atlas.rows) - atlas.labels.get(UNCLEAR, 0),
+        "n_jobs": len(atlas.rows) - atlas.labels[UNCLEAR] - n_rest,
+        "n_rest": n_rest,
         "trap_share": percent(float(one.weights[one.place("that"), one.labels.index("mat")])),
         "trap_before": percent(float(offset_weight(one.weights, -1))),
+        "trap_many": percent(_atlas(SMOLLM).row(*TRAP_HEAD).evidence[0].value),
     }
 
 
@@ -129,6 +133,7 @@ def cache_grows() -> dict[str, Any]:
         "n_kv_heads": run.n_kv_heads,
         "numbers": per_token // (run.n_layers * run.n_kv_heads * bytes_each),
         "bytes": bytes_each,
+        "three_tokens": third.n_cached,
         "three_bytes": readable(third.cache_bytes),
         "n_far": near.n_cached,
         "without": f"{without * 1000:.0f} ms",
@@ -151,6 +156,7 @@ def sharing() -> dict[str, Any]:
         "own": readable(own),
         "mha": readable(mha),
         "times": f"{mha / own:.3g}",
+        "s_layer": GROUPS_LAYER,
         "s_heads": run.n_heads,
         "s_kv_heads": run.n_kv_heads,
     }
@@ -179,7 +185,8 @@ def ladder() -> dict[str, Any]:
         "latent_quality": _likeness(point(LatentKV(few.numbers))),
         "one_quality": _likeness(one),
         "healed_quality": _likeness(point(ShareKV(1, "healed"))),
-        **_paper(),
+        **_paper(PAPER, "paper"),
+        **_paper(SCRATCH, "scratch"),
         "n_models": f"{len(known_models())} models",
         "counts": ", ".join(
             f"{counts[rung]} stand on {rung}" if not at else f"{counts[rung]} on {rung}"
@@ -188,18 +195,17 @@ def ladder() -> dict[str, Any]:
     }
 
 
-def _paper() -> dict[str, Any]:
-    """What the GQA paper reports for its largest model, trained on with shared heads."""
-    table = next(one for one in published_tables() if one.id == PAPER)
-    largest = max(row.params for row in table.rows)
-    rows = {row.rung: row for row in table.rows if row.params == largest}
+def _paper(table_id: str, name: str) -> dict[str, Any]:
+    """What a paper reports for its largest model on each rung."""
+    table = next(one for one in published_tables() if one.id == table_id)
+    largest = max(table.rows, key=lambda row: row.params).label.split(",")[0]
+    rows = {row.rung: row for row in table.rows if row.label.startswith(largest)}
     scores = {rung: f"{row.scores[table.metric]:g}" for rung, row in rows.items()}
     return {
-        "paper": f"{rows['MHA'].label.split(',')[0]}, {table.metric}",
-        "paper_mha": scores["MHA"],
-        "paper_gqa": scores["GQA"],
-        "paper_mqa": scores["MQA"],
-        "paper_source": table.source,
+        name: largest,
+        f"{name}_metric": table.metric,
+        **{f"{name}_{rung.lower()}": score for rung, score in scores.items()},
+        f"{name}_source": table.source,
     }
 
 
