@@ -37,7 +37,7 @@ def broken_maps(
     lowest = float(np.nanmin(blank)) if np.isfinite(blank).any() else 0.0
     highest = float(np.nanmax(blank)) if np.isfinite(blank).any() else 1.0
     far = max(float(np.nanmax(np.abs(difference), initial=0.0)), 1e-6)
-    figure = make_subplots(1, 3, subplot_titles=[escaped(title) for title in TITLES], horizontal_spacing=0.07)
+    figure = make_subplots(1, 3, subplot_titles=[escaped(title) for title in TITLES], horizontal_spacing=0.1)
     scale = WEIGHT_SCALE_DARK if theme == "dark" else WEIGHT_SCALE
     for place, (values, colours, low, high) in enumerate(
         (

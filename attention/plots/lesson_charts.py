@@ -160,11 +160,11 @@ def seven_steps(seq_len: int, n_heads: int, d_head: int, theme: str) -> str:
     q, k, v = (colour.on(theme) for colour in (QUERY, KEY, VALUE))
     lines = (
         ("1 project", whole, _blocks(1, "Q", q) + _blocks(1, "K", k) + _blocks(1, "V", v), ""),
-        ("2 split", split, _blocks(n_heads, "Q", q), "hs-7-joined"),
+        ("2 split (Q drawn, K and V alike)", split, _blocks(n_heads, "Q", q), "hs-7-joined"),
         ("3 permute", apart, _blocks(n_heads, "Q", q), ""),
         ("4 scores, softmax", square, _blocks(n_heads, "", q), "hs-7-square"),
-        ("5 weights @ V", apart, _blocks(n_heads, "V", v), ""),
-        ("6 concat", whole, _blocks(n_heads, "V", v), "hs-7-joined"),
+        ("5 weights @ V", apart, _blocks(n_heads, "out ", v), ""),
+        ("6 concat", whole, _blocks(n_heads, "out ", v), "hs-7-joined"),
         ("7 W_o", whole, _blocks(1, "output", v), ""),
     )
     items = "".join(

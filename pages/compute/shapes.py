@@ -56,6 +56,10 @@ SHORT = {
 }
 # On a phone the boxes stand three in a row, so that the first block is on the first screen.
 _BAR_STYLE = """<style>
+@media (max-width: 700px) {
+  .st-key-s-three-maps { overflow-x: auto; }
+  .st-key-s-three-maps > * { min-width: 50rem; }
+}
 .st-key-s_bar { gap: 0.5rem 0.8rem; }
 @media (max-width: 700px) {
   .st-key-s_bar > [data-testid="stElementContainer"] { flex: 1 1 28%; min-width: 0; width: auto !important; }
@@ -394,7 +398,8 @@ def _maps(compared: Comparison, head: int | None, tokens: tuple[str, ...]) -> No
     words = tokens if len(tokens) == len(correct) else [f"{axis_word(rows)} {at}" for at in range(len(correct))]
     figure = broken_maps(correct, wrong, bad, words, columns, theme=str(st.context.theme.type or "light"))
     alt = f"{compared.symbol} correct, wrong and their difference: {int(bad.sum())} of {len(bad)} rows shown are wrong."
-    st.plotly_chart(figure, key="s_maps", alt=alt, config={"displayModeBar": False})
+    with st.container(key="s-three-maps"):  # three side by side: on a phone they are wider than the screen
+        st.plotly_chart(figure, key="s_maps", alt=alt, config={"displayModeBar": False})
     st.caption(
         f"{compared.symbol}: {compared.rows_wrong} of {compared.rows_total} rows are wrong, by up to "
         f"{compared.largest:.3g}. Correct and wrong share one scale; ✗ and a frame mark wrong rows."

@@ -18,6 +18,7 @@ _MOVED = "n_moved"
 # The row of a part's controls and its figure; bound to the link like all controls of the lesson.
 BOUND: Any = {"bind": "query-params", "persist_state": "session"}
 STYLE = """<style>
+@media (hover: none) { .hs-n-keys { display: none; } }
 .hs-n-lead { font-size: 0.95rem; margin: 0; opacity: 0.85; }
 .hs-n-title { font-size: clamp(1.4rem, 2.4vw, 1.9rem); line-height: 1.25; font-weight: 700; margin: 0; padding: 0; }
 .hs-n-title:focus { outline: none; }
@@ -59,7 +60,8 @@ def bar() -> Part:
     every = parts()
     minutes = sum(part.minutes for part in every)
     _greet_unknown_part(len(every))
-    st.html(f'<p class="hs-n-lead">{html.escape(words("lead", n=len(every), minutes=minutes))}</p>')
+    lead, keys = words("lead", n=len(every), minutes=minutes), words("keys")
+    st.html(f'<p class="hs-n-lead">{html.escape(lead)} <span class="hs-n-keys">{html.escape(keys)}</span></p>')
     with st.container(horizontal=True, vertical_alignment="center", key="n_bar"):
         before, after = st.empty(), st.empty()
         at = int(

@@ -63,10 +63,10 @@ def lenses(part: Part) -> None:
         names = (words("lens"), words("trap"))
         which = st.segmented_control(words("shown"), names, default=names[0], required=True, key="n_lens", **BOUND)
         picture, weights = facts.picture()
-        layer = st.slider(words("layer"), 0, len(weights) - 1, 1, key="n_layer", disabled=which == names[1], **BOUND)
         if which == names[1]:
             _trap()
         else:
+            layer = st.slider(words("layer"), 0, len(weights) - 1, 1, key="n_layer", **BOUND)
             name = words("lens_said", layer=layer, text=picture["text"])
             said(name)
             draw(lens_grid(weights[layer], picture["labels"], theme()), "n-lenses", name)

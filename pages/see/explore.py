@@ -26,6 +26,7 @@ from pages.shared.tables import table
 from pages.shared.viewer import head_viewer
 
 VIEWER = "viewer"
+PLAIN_CHART = {"displayModeBar": False}  # on a phone it covers the title
 TABS = ("Exact weights", "Why this number?", "Averages", "Two sentences", "Words", "Checks", "Download")
 
 
@@ -134,7 +135,7 @@ def _exact(traced: AttentionTrace, layer: int, head: int) -> None:
         visible=traced.visible(layer),
     )
     alt = f"Heatmap of layer {layer}, head {head}: each row is a word that looks, each column a word looked at."
-    st.plotly_chart(figure, key="exact", alt=alt)
+    st.plotly_chart(figure, key="exact", alt=alt, config=PLAIN_CHART)
     if traced.layout.q_per_kv > 1:
         kv = traced.layout.kv_head_of(head)
         members = traced.layout.query_heads_of(kv)
@@ -177,7 +178,7 @@ def _averages(traced: AttentionTrace, layer: int, head: int) -> None:
     )
     view = next(view for view in views if view.name == name)
     figure = heatmap(view.weights, labels, labels, title=view.title, theme=_theme())
-    st.plotly_chart(figure, key="average-map", alt=f"Heatmap: {view.title}.")
+    st.plotly_chart(figure, key="average-map", alt=f"Heatmap: {view.title}.", config=PLAIN_CHART)
     st.caption("An average hides what single heads do: compare it with any head above.")
 
 
@@ -209,7 +210,7 @@ def _two_sentences(traced: AttentionTrace, layer: int, head: int) -> None:
         )
         labels = _labels(pair)
         figure = heatmap(pair.weights[layer, head], labels, labels, title="Both sentences as a pair", theme=_theme())
-        st.plotly_chart(figure, key="pair-map", alt="Heatmap of both sentences read as a pair.")
+        st.plotly_chart(figure, key="pair-map", alt="Heatmap of both sentences read as a pair.", config=PLAIN_CHART)
 
 
 def _compare_changed() -> None:
@@ -223,7 +224,7 @@ def _words(traced: AttentionTrace, layer: int, head: int) -> None:
         "looked at, and averaged when it looks."
     )
     figure = heatmap(weights, words, words, title=f"Layer {layer}, head {head}, word by word", theme=_theme())
-    st.plotly_chart(figure, key="word-map", alt="Heatmap between whole words.")
+    st.plotly_chart(figure, key="word-map", alt="Heatmap between whole words.", config=PLAIN_CHART)
 
 
 def _checks(traced: AttentionTrace, checks: tuple[Any, ...]) -> None:

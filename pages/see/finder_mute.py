@@ -187,7 +187,7 @@ def _bars(effect: MutedEffect, model: LoadedModel) -> None:
         st.plotly_chart(picture.figure, key="f-next", alt=picture.alt, config=config)
         small("The ten likeliest next tokens of the whole model after your sentence, and what muting makes of them.")
         return
-    picture = change_bars(effect.similarities, "cosine similarity of your sentence to", theme(), quoted=False)
+    picture = change_bars(effect.similarities, "likeness (cosine) of your sentence to", theme(), quoted=False)
     st.plotly_chart(picture.figure, key="f-similar", alt=picture.alt, config=config)
     small(f"One sentence of each of our topics ({written_by()}); all are read with the same heads muted.")
 
