@@ -10,6 +10,9 @@
 // Keyboard, anywhere in the viewer: up/down = query word, left/right = head, Page Up/Down or shift+up/down =
 // layer, Home/End = first/last word, Enter = lock, Esc = close or release.
 
+const NAME = "head viewer";
+const MAGIC = "HSV1";
+const OWN = "v.";
 const MEMORY = "__headscope_viewer";
 const STORE = "headscope.viewer";
 const HINTS = "headscope.hints";
@@ -36,19 +39,18 @@ const SHADES = { light: [100, 58, 46, 36, 28, 22], dark: [100, 72, 44, 34, 28, 2
  */
 export default function headViewer(component) {
   const host = component.parentElement;
-  const view = host[MEMORY] ?? (host[MEMORY] = createView(host));
+  const view = host[MEMORY] ?? mount(host, atFirst());
   view.setState = component.setStateValue ?? null;
   view.ask = component.setTriggerValue ?? null;
-  receive(view, component.data);
-  return () => destroy(view);
+  receive(view, component.data, redress);
+  return () => takeDown(view);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Life of the view
 
-function createView(host) {
-  const view = {
-    host,
+function atFirst() {
+  return {
     message: null, // the bytes drawn
     scene: null, // the decoded message
     at: { layer: 0, head: 0, query: 0, key: null }, // where the view rests
@@ -60,48 +62,7 @@ function createView(host) {
     painted: 0,
     frame: 0,
     panes: [],
-    stops: [],
   };
-  view.dom = build(view);
-  host.appendChild(view.dom.root);
-  listen(view);
-  return view;
-}
-
-function destroy(view) {
-  cancelAnimationFrame(view.frame);
-  clearTimeout(view.tableTimer);
-  view.stops.forEach((stop) => stop());
-  view.dom.root.remove();
-  delete view.host[MEMORY];
-}
-
-function receive(view, data) {
-  const message = asBytes(data);
-  if (!message) {
-    showProblem(view, "There is nothing to show yet.");
-    return;
-  }
-  if (view.message && sameBytes(view.message, message)) {
-    view.palette = null; // the theme may have changed
-    dressUp(view);
-    repaint(view);
-    return;
-  }
-  try {
-    adopt(view, decode(message));
-    view.message = message;
-  } catch (error) {
-    showProblem(view, "This picture could not be read. Reload the page.");
-    console.error("head viewer:", error);
-  }
-}
-
-function showProblem(view, sentence) {
-  view.message = null;
-  view.dom.problem.textContent = sentence;
-  view.dom.problem.hidden = false;
-  view.dom.body.hidden = true;
 }
 
 /** Takes a new scene in place: keeps the selection where it still makes sense. */
@@ -132,7 +93,7 @@ function firstSelection(view, scene) {
   view.at = { layer, head, query, key: null };
   if (!canRemember()) return;
   const asked = parametersOf(window.location.search);
-  recall(view, asked.size ? asked : storedParameters(scene));
+  recall(view, asked.size ? asked : ownStored(scene));
 }
 
 /** A new start moves the selection; otherwise the person's own choice stays. */
@@ -159,54 +120,30 @@ function clampSelection(view) {
 }
 
 function listen(view) {
-  const { root } = view.dom;
-  const on = (target, type, handler, settings) => {
-    target.addEventListener(type, handler, settings);
-    view.stops.push(() => target.removeEventListener(type, handler, settings));
-  };
-  const watcher = new ResizeObserver(() => {
-    dressUp(view);
-    repaint(view);
-  });
-  watcher.observe(root);
-  watcher.observe(view.dom.gridScroll); // shown and hidden by itself while the page is presented
-  view.stops.push(() => watcher.disconnect());
-  on(root, "keydown", (event) => onKey(view, event));
-  on(window, "popstate", () => {
-    if (view.scene && recall(view, parametersOf(window.location.search))) repaint(view);
-  });
-  on(window, "headscope:view", () => {
-    if (view.scene) follow(view);
-  });
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  on(dark, "change", () => {
-    view.palette = null;
-    dressUp(view);
-    repaint(view);
-  });
+  const { root, gridScroll } = view.dom;
+  // The grid is shown and hidden by itself while the page is presented.
+  watchWindow(view, [root, gridScroll], { resized, themed: redress, recalled: repaint });
+  listenTo(view, root, "keydown", (event) => onKey(view, event));
+  view.stops.push(() => cancelAnimationFrame(view.frame), () => clearTimeout(view.tableTimer));
+}
+
+function resized(view) {
+  dressUp(view);
+  repaint(view);
+}
+
+/** The theme may have changed. */
+function redress(view) {
+  view.palette = null;
+  resized(view);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Message -> scene
 
-function asBytes(data) {
-  if (data instanceof Uint8Array) return data;
-  if (data instanceof ArrayBuffer) return new Uint8Array(data);
-  return null;
-}
-
-function sameBytes(one, other) {
-  if (one === other) return true;
-  if (one.length !== other.length) return false;
-  for (let index = 0; index < one.length; index += 1) if (one[index] !== other[index]) return false;
-  return true;
-}
-
 function decode(bytes) {
-  if (String.fromCharCode(...bytes.subarray(0, 4)) !== "HSV1") throw new Error("not a viewer message");
-  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
-  const body = bytes.subarray(Math.ceil((8 + length) / 8) * 8);
+  const [header, start] = openMessage(bytes, 8);
+  const body = bytes.subarray(start);
   const traces = header.traces.map((facts) => decodeTrace(facts, body));
   const [main, second = null] = traces;
   for (const [layer, head, query, weights] of header.exact) main.exact.set(`${layer},${head},${query}`, weights);
@@ -347,49 +284,18 @@ function focusIn(trace, focus) {
 // ---------------------------------------------------------------------------------------------------------------
 // Words and numbers
 
-function percent(weight) {
-  if (weight > 0 && weight < 0.005) return "< 1 %";
-  return `${Math.round(weight * 100)} %`;
-}
-
 function fraction(weight) {
   if (weight >= 0.995) return "1.00";
   return weight < 0.005 ? "<.01" : weight.toFixed(2).slice(1);
 }
 
-function listed(names) {
+function shortList(names) {
   const unique = [...new Set(names)];
-  const shown = unique.length > 3 ? [...unique.slice(0, 2), `${unique.length - 2} more`] : unique;
-  return shown.length < 2 ? shown.join("") : `${shown.slice(0, -1).join(", ")} and ${shown.at(-1)}`;
-}
-
-function clamp(value, low, high) {
-  return Math.min(high, Math.max(low, value));
+  return listed(unique.length > 3 ? [...unique.slice(0, 2), `${unique.length - 2} more`] : unique);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Memory: the URL's v.* parameters, mirrored in sessionStorage
-
-function canRemember() {
-  return window.location.protocol === "http:" || window.location.protocol === "https:";
-}
-
-function readStore(store, name) {
-  try {
-    return window[store].getItem(name);
-  } catch {
-    return null; // storage may be forbidden; the viewer then simply forgets
-  }
-}
-
-function writeStore(store, name, value) {
-  try {
-    window[store].setItem(name, value);
-    return true;
-  } catch {
-    return false; // as above: forgetting is no fault
-  }
-}
 
 /** Takes over kept parameters; true when there were any. Invalid values are ignored. */
 function recall(view, kept) {
@@ -422,14 +328,8 @@ function follow(view) {
   repaint(view);
 }
 
-function parametersOf(search) {
-  const own = new Map();
-  for (const [name, value] of new URLSearchParams(search)) if (name.startsWith("v.")) own.set(name.slice(2), value);
-  return own;
-}
-
-function storedParameters(scene) {
-  const kept = parametersOf(readStore("sessionStorage", STORE) ?? "");
+function ownStored(scene) {
+  const kept = storedParameters();
   return kept.get("of") === memoryKey(scene) ? kept : new Map();
 }
 
@@ -437,46 +337,16 @@ function memoryKey(scene) {
   return `${scene.main.model.id} ${scene.main.text}`;
 }
 
-/** Writes what the person chose; all other parameters of the URL stay as they are. */
+/** Writes what the person chose. */
 function remember(view) {
   if (!canRemember()) return;
   const { layer, head, query } = view.at;
-  const chosen = { layer, head, query, ...view.options };
-  const search = new URLSearchParams(window.location.search);
-  const own = new URLSearchParams({ "v.of": memoryKey(view.scene) });
-  for (const [name, value] of Object.entries(chosen)) {
-    if (value === DEFAULTS[name]) {
-      search.delete(`v.${name}`);
-      continue;
-    }
-    search.set(`v.${name}`, value);
-    own.set(`v.${name}`, value);
-  }
-  const asked = search.size ? `?${search}` : "";
-  const address = `${window.location.pathname}${asked}${window.location.hash}`;
-  window.history.replaceState(window.history.state, "", address);
-  writeStore("sessionStorage", STORE, own.toString());
+  const chosen = Object.entries({ layer, head, query, ...view.options });
+  keepParameters(Object.fromEntries(chosen.map(([name, value]) => [name, [value, DEFAULTS[name]]])), memoryKey(view.scene));
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Building the page (text always goes in through textContent)
-
-function el(tag, { className, text, dir, on, ...attributes } = {}, children = []) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  if (dir) node.dir = dir;
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
-  }
-  for (const [type, handler] of Object.entries(on ?? {})) node.addEventListener(type, handler);
-  node.append(...children);
-  return node;
-}
-
-function button(text, className, press, attributes = {}) {
-  return el("button", { type: "button", className, text, on: { click: press }, ...attributes });
-}
 
 function word(text, role = "") {
   return el("bdi", { className: role, text, dir: "auto", title: text });
@@ -758,40 +628,13 @@ function dressPane(pane, trace, view) {
 // ---------------------------------------------------------------------------------------------------------------
 // Colours
 
-function isDark(view) {
-  const ground = getComputedStyle(view.dom.root).getPropertyValue("--st-background-color").trim();
-  if (!ground) return window.matchMedia("(prefers-color-scheme: dark)").matches;
-  const [red, green, blue] = parseColour(ground);
-  return 0.299 * red + 0.587 * green + 0.114 * blue < 128;
-}
-
-function parseColour(text) {
-  if (text.startsWith("#")) {
-    const digits = text.slice(1);
-    const wide = digits.length < 6 ? [...digits].map((digit) => digit + digit).join("") : digits;
-    return [0, 2, 4].map((at) => parseInt(wide.slice(at, at + 2), 16));
-  }
-  return (text.match(/[\d.]+/g) ?? [255, 255, 255]).slice(0, 3).map(Number);
-}
-
 function readPalette(view) {
-  const style = getComputedStyle(view.dom.root);
-  const read = (name) => style.getPropertyValue(`--hs-${name}`).trim();
-  const stops = [0, 1, 2, 3, 4].map((stop) => parseColour(read(`w${stop}`)));
-  const scale = new Uint32Array(256);
-  const css = [];
-  for (let step = 0; step < 256; step += 1) {
-    const at = (step / 255) * 4;
-    const low = Math.min(3, Math.floor(at));
-    const mix = (from, part) => Math.round(from + (stops[low + 1][part] - from) * (at - low));
-    const [red, green, blue] = stops[low].map(mix);
-    scale[step] = (255 << 24) | (blue << 16) | (green << 8) | red;
-    css.push(`rgb(${red} ${green} ${blue})`);
-  }
-  const names = ["query", "key", "key-fill", "text", "muted", "line", "void"];
-  const inks = Object.fromEntries(names.map((name) => [name, read(name)]));
+  const { read, readAll, font } = readStyle(view);
+  const colours = scaleOf(read, "w");
+  const scale = Uint32Array.from(colours, ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red);
+  const inks = readAll(["query", "key", "key-fill", "text", "muted", "line", "void"]);
   const groups = ["a", "b", "c"].map((letter) => read(`group-${letter}`));
-  return { scale, css, inks, groups, font: style.fontFamily };
+  return { scale, css: colours.map(asCss), inks, groups, font };
 }
 
 /** Where a weight sits on the colour scale, 0 to 255. */
@@ -917,7 +760,7 @@ function paintResting(view, focus) {
     dom.resting.textContent = `${all} This one has no resting place.`;
     return;
   }
-  const names = listed(places.map((place) => main.labels[place]));
+  const names = shortList(places.map((place) => main.labels[place]));
   const shade = isDarkNow(view) ? "Bright" : "Dark";
   const edge = places[0] === 0 ? `${shade} left edge` : `${shade} columns`;
   dom.resting.textContent = `${all} ${options.hide ? "Hidden" : edge}: resting on ${names}, ${percent(share)} here.`;
@@ -939,33 +782,9 @@ function paintWait(view, focus, row) {
 // ---------------------------------------------------------------------------------------------------------------
 // C: one pane
 
-/** How much larger a node is on the screen than it is laid out: more than 1 where the page is presented. */
-function enlargement(node) {
-  return node.getBoundingClientRect().width / node.offsetWidth || 1;
-}
-
-/** Where the pointer is inside a node, in the node's own pixels. */
-function pointIn(node, event) {
-  const box = node.getBoundingClientRect();
-  const larger = enlargement(node);
-  return [(event.clientX - box.left) / larger, (event.clientY - box.top) / larger];
-}
-
-/** Sizes a canvas for the screen's pixels and hands out a cleared context in CSS pixels. */
-function contextOf(canvas, width, height) {
-  const ratio = (window.devicePixelRatio || 1) * enlargement(canvas);
-  const wide = Math.round(width * ratio);
-  const high = Math.round(height * ratio);
-  if (canvas.width !== wide || canvas.height !== high) {
-    canvas.width = wide;
-    canvas.height = high;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-  }
-  const context = canvas.getContext("2d");
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
-  return context;
+/** As fine as the screen's pixels also where the page is presented. */
+function enlargedContext(canvas, width, height) {
+  return sizedContext(canvas, width, height, enlargement(canvas));
 }
 
 /** Draws a pane; true while an arc is still moving. */
@@ -1014,7 +833,7 @@ function paintArcs(view, pane, focus, row) {
   pane.canvas.hidden = false;
   placeTitles(pane, place);
   placeWords(view, pane, focus, row, place);
-  const context = contextOf(pane.canvas, place.width, Math.min(place.height, place.rowHeight * pane.trace.size));
+  const context = enlargedContext(pane.canvas, place.width, Math.min(place.height, place.rowHeight * pane.trace.size));
   paintOtherRows(view, pane, focus, place, context);
   if (!row) return false;
   const moving = moveArcs(view, pane, focus, row);
@@ -1201,7 +1020,7 @@ function paintMap(view, pane, focus, row) {
   pane.spacer.style.width = `${place.left + across + 36}px`;
   pane.spacer.style.height = `${place.top + side + 8}px`;
   const drawn = [Math.min(place.width, place.left + across + 36), Math.min(place.height, place.top + side + 8)];
-  const context = contextOf(pane.canvas, ...drawn);
+  const context = enlargedContext(pane.canvas, ...drawn);
   context.save();
   context.beginPath();
   context.rect(place.left - 2, place.top - 2, across + 4, side + 4);
@@ -1290,13 +1109,6 @@ function paintMapLabels(view, pane, focus, row, place, context) {
   context.textAlign = "left";
   context.fillText("query (row) ↓", 8, place.top - 12);
   context.fillText("key (column) →", 8, 14);
-}
-
-function fitted(context, text, room) {
-  if (context.measureText(text).width <= room) return text;
-  const letters = [...text];
-  while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > room) letters.pop();
-  return `${letters.join("")}…`;
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -1401,7 +1213,7 @@ function paintGrid(view, focus) {
     node.style.width = `${(last - first + 1) * place.spanX - 2}px`;
   }
   const height = Math.max(10, Math.min(place.height - place.top, place.fullHeight - place.top));
-  const context = contextOf(dom.grid, Math.min(place.width, place.fullWidth), height);
+  const context = enlargedContext(dom.grid, Math.min(place.width, place.fullWidth), height);
   paintGroups(view, main, place, context, height);
   for (let layer = place.firstLayer; layer <= place.lastLayer; layer += 1) {
     paintLayerName(view, place, context, layer, layer === focus.layer);

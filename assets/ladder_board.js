@@ -5,6 +5,9 @@
 //
 // Keyboard: the sliders are the browser's own; on the maps the arrow keys move the marked cell.
 
+const NAME = "ladder board";
+const MAGIC = "HSL1";
+const OWN = "l.";
 const MEMORY = "__headscope_ladder";
 const STORE = "headscope.ladder";
 const FAMILIES = ["share", "latent"];
@@ -25,17 +28,16 @@ const SHORT = { mean: "averaged", aligned: "aligned", healed: "healed", whitened
  */
 export default function ladderBoard(component) {
   const host = component.parentElement;
-  const view = host[MEMORY] ?? (host[MEMORY] = createView(host));
-  receive(view, component.data);
-  return () => destroy(view);
+  const view = host[MEMORY] ?? mount(host, atFirst());
+  receive(view, component.data, dressUp);
+  return () => takeDown(view);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Life of the view
 
-function createView(host) {
-  const view = {
-    host,
+function atFirst() {
+  return {
     message: null, // the bytes drawn
     scene: null, // the decoded message
     way: { share: "mean", latent: "whitened" },
@@ -44,44 +46,7 @@ function createView(host) {
     all: false, // whether the chart draws every way measured
     cell: null, // [query, key] marked in the maps, or null: where sharing changed most
     painted: 0,
-    stops: [],
   };
-  view.dom = build(view);
-  host.appendChild(view.dom.root);
-  listen(view);
-  return view;
-}
-
-function destroy(view) {
-  view.stops.forEach((stop) => stop());
-  view.dom.root.remove();
-  delete view.host[MEMORY];
-}
-
-function receive(view, data) {
-  const message = data instanceof Uint8Array ? data : data instanceof ArrayBuffer ? new Uint8Array(data) : null;
-  if (!message) {
-    showProblem(view, "There is nothing to show yet.");
-    return;
-  }
-  if (view.message && sameBytes(view.message, message)) {
-    dressUp(view); // the theme may have changed
-    return;
-  }
-  try {
-    adopt(view, decode(message));
-    view.message = message;
-  } catch (error) {
-    showProblem(view, "This picture could not be read. Reload the page.");
-    console.error("ladder board:", error);
-  }
-}
-
-function showProblem(view, sentence) {
-  view.message = null;
-  view.dom.problem.textContent = sentence;
-  view.dom.problem.hidden = false;
-  view.dom.body.hidden = true;
 }
 
 /** Takes a new scene in place: on the same model both sliders stay, on another they start anew. */
@@ -94,7 +59,7 @@ function adopt(view, scene) {
     begin(view);
     if (canRemember()) {
       const asked = parametersOf(window.location.search);
-      const kept = parametersOf(readStore() ?? "");
+      const kept = storedParameters();
       if (before === null && asked.size) recall(view, asked);
       else if (kept.get("of") === scene.model) recall(view, kept);
     }
@@ -142,35 +107,23 @@ function settle(view) {
 
 function listen(view) {
   const { root, maps, ways, sliders, everything, equal } = view.dom;
-  const on = (target, type, handler, settings) => {
-    target.addEventListener(type, handler, settings);
-    view.stops.push(() => target.removeEventListener(type, handler, settings));
-  };
-  const watcher = new ResizeObserver(() => dressUp(view));
-  watcher.observe(root);
-  watcher.observe(maps); // on a slide of their own they come into sight while the board keeps its size
-  view.stops.push(() => watcher.disconnect());
+  // On a slide of their own the maps come into sight while the board keeps its size.
+  watchWindow(view, [root, maps], { resized: dressUp, recalled: redraw });
   for (const family of FAMILIES) {
-    on(sliders[family], "input", () => moveTo(view, family, stopsOf(view, family)[Number(sliders[family].value)].key));
-    on(ways[family], "change", () => chooseWay(view, family, ways[family].value));
+    const moved = () => moveTo(view, family, stopsOf(view, family)[Number(sliders[family].value)].key);
+    listenTo(view, sliders[family], "input", moved);
+    listenTo(view, ways[family], "change", () => chooseWay(view, family, ways[family].value));
   }
-  on(everything, "change", () => {
+  listenTo(view, everything, "change", () => {
     view.all = everything.checked;
     changed(view);
   });
-  on(equal, "click", () => {
+  listenTo(view, equal, "click", () => {
     const [family, rung] = evenedOut(view);
     moveTo(view, family, rung.key);
     sliders[family].focus();
   });
-  on(maps, "keydown", (event) => onMapKey(view, event));
-  on(window, "popstate", () => {
-    if (view.scene && recall(view, parametersOf(window.location.search))) redraw(view);
-  });
-  on(window, "headscope:view", () => {
-    if (view.scene) follow(view);
-  });
-  on(window.matchMedia("(prefers-color-scheme: dark)"), "change", () => dressUp(view));
+  listenTo(view, maps, "keydown", (event) => onMapKey(view, event));
 }
 
 function moveTo(view, family, key) {
@@ -196,19 +149,10 @@ function changed(view) {
 // ---------------------------------------------------------------------------------------------------------------
 // Message -> scene
 
-function sameBytes(one, other) {
-  if (one === other) return true;
-  if (one.length !== other.length) return false;
-  for (let index = 0; index < one.length; index += 1) if (one[index] !== other[index]) return false;
-  return true;
-}
-
 function decode(bytes) {
-  if (String.fromCharCode(...bytes.subarray(0, 4)) !== "HSL1") throw new Error("not a ladder message");
-  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
-  const scene = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+  const [scene, start] = openMessage(bytes, 4);
   // A Uint16Array needs an aligned start, which a message inside a larger buffer may not have.
-  const numbers = new Uint16Array(bytes.slice(Math.ceil((8 + length) / 4) * 4).buffer);
+  const numbers = new Uint16Array(bytes.slice(start).buffer);
   scene.side = scene.labels.length;
   const cells = scene.side ** 2;
   for (const rung of scene.rungs) {
@@ -306,10 +250,6 @@ function isSame(scene, value) {
   return whole !== undefined && value.toPrecision(SAME_DIGITS) === whole.toPrecision(SAME_DIGITS);
 }
 
-function percent(share) {
-  return share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(share * 100)} %`;
-}
-
 function signed(number) {
   const text = Math.abs(number).toFixed(2);
   if (text === "0.00") return "±0.00";
@@ -350,32 +290,6 @@ function stateOf(view) {
 // ---------------------------------------------------------------------------------------------------------------
 // Memory: the URL's l.* parameters, mirrored in sessionStorage
 
-function canRemember() {
-  return window.location.protocol === "http:" || window.location.protocol === "https:";
-}
-
-function readStore() {
-  try {
-    return window.sessionStorage.getItem(STORE);
-  } catch {
-    return null; // storage may be forbidden; the board then simply forgets
-  }
-}
-
-function writeStore(value) {
-  try {
-    window.sessionStorage.setItem(STORE, value);
-  } catch (refused) {
-    console.debug("ladder board: nothing is kept between pages", refused);
-  }
-}
-
-function parametersOf(search) {
-  const own = new Map();
-  for (const [name, value] of new URLSearchParams(search)) if (name.startsWith("l.")) own.set(name.slice(2), value);
-  return own;
-}
-
 /** Takes over kept parameters; true when there were any. `settle` mends what this scene has not. */
 function recall(view, kept) {
   for (const family of FAMILIES) {
@@ -387,7 +301,7 @@ function recall(view, kept) {
   return kept.size > 0;
 }
 
-/** Writes what the person chose; all other parameters of the URL stay as they are. */
+/** Writes what the person chose. */
 function remember(view) {
   if (!canRemember()) return;
   const { start } = view.scene;
@@ -399,32 +313,11 @@ function remember(view) {
     here: [view.active, "share"],
     all: [String(view.all), "false"],
   };
-  const search = new URLSearchParams(window.location.search);
-  const own = new URLSearchParams({ "l.of": view.scene.model });
-  for (const [name, [value, usual]] of Object.entries(chosen)) {
-    search.delete(`l.${name}`);
-    if (value === usual) continue;
-    search.set(`l.${name}`, value);
-    own.set(`l.${name}`, value);
-  }
-  const asked = search.size ? `?${search}` : "";
-  const address = `${window.location.pathname}${asked}${window.location.hash}`;
-  window.history.replaceState(window.history.state, "", address);
-  writeStore(own.toString());
+  keepParameters(chosen, view.scene.model);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Building (text always goes in through textContent)
-
-function el(tag, { className, text, dir, on, ...attributes } = {}, children = []) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  if (dir) node.dir = dir;
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 function draw(tag, { text, ...attributes } = {}, children = []) {
   const node = document.createElementNS(SVG, tag);
@@ -539,38 +432,10 @@ function buildGroups(view) {
 // ---------------------------------------------------------------------------------------------------------------
 // Looks
 
-function isDark(view) {
-  const ground = getComputedStyle(view.dom.root).getPropertyValue("--st-background-color").trim();
-  if (!ground) return window.matchMedia("(prefers-color-scheme: dark)").matches;
-  const [red, green, blue] = parseColour(ground);
-  return 0.299 * red + 0.587 * green + 0.114 * blue < 128;
-}
-
-function parseColour(text) {
-  if (text.startsWith("#")) {
-    const digits = text.slice(1);
-    const wide = digits.length < 6 ? [...digits].map((digit) => digit + digit).join("") : digits;
-    return [0, 2, 4].map((at) => parseInt(wide.slice(at, at + 2), 16));
-  }
-  return (text.match(/[\d.]+/gu) ?? [255, 255, 255]).slice(0, 3).map(Number);
-}
-
-/** 256 colours from five stops, as CSS. */
-function scaleOf(stops) {
-  return Array.from({ length: 256 }, (_, step) => {
-    const at = (step / 255) * 4;
-    const low = Math.min(3, Math.floor(at));
-    const mix = (from, part) => Math.round(from + (stops[low + 1][part] - from) * (at - low));
-    return `rgb(${stops[low].map(mix).join(" ")})`;
-  });
-}
-
 function readPalette(view) {
-  const style = getComputedStyle(view.dom.root);
-  const read = (name) => style.getPropertyValue(`--hsl-${name}`).trim();
-  const stops = (letter) => [0, 1, 2, 3, 4].map((stop) => parseColour(read(`${letter}${stop}`)));
-  const inks = Object.fromEntries(["text", "muted", "void", "accent", "card"].map((name) => [name, read(name)]));
-  return { weights: scaleOf(stops("w")), differences: scaleOf(stops("d")), inks, font: style.fontFamily };
+  const { read, readAll, font } = readStyle(view);
+  const [weights, differences] = ["w", "d"].map((letter) => scaleOf(read, letter).map(asCss));
+  return { weights, differences, inks: readAll(["text", "muted", "void", "accent", "card"]), font };
 }
 
 /** Everything that depends on size or theme, and the picture itself. */
@@ -1044,14 +909,7 @@ function paintMap(view, canvas, { rung, less }, sizes, labelled, marked) {
   const { side, cell, legible } = sizes;
   const left = labelled ? sizes.gutter : 0;
   const top = legible ? sizes.gutter : 4;
-  const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [left + side, top + side];
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
+  const context = sizedContext(canvas, left + side, top + side);
   const line = cell > 6 ? 1 : 0;
   for (let query = 0; query < scene.side; query += 1) {
     for (let key = 0; key < scene.side; key += 1) {
@@ -1079,23 +937,16 @@ function writeLabels(view, context, sizes, left, top, labelled, marked) {
     context.translate(left + (at + 0.5) * cell, top - 6);
     context.rotate(-Math.PI / 2);
     context.textBaseline = "middle";
-    context.fillText(cut(context, label, gutter - 8), 0, 0);
+    context.fillText(fitted(context, label, gutter - 8), 0, 0);
     context.restore();
     if (!labelled) return;
     context.font = `${marked[0] === at ? 700 : 400} 13px ${palette.font}`;
     context.fillStyle = palette.inks.text;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillText(cut(context, label, gutter - 8), left - 6, top + (at + 0.5) * cell);
+    context.fillText(fitted(context, label, gutter - 8), left - 6, top + (at + 0.5) * cell);
     context.textAlign = "left";
   });
-}
-
-function cut(context, label, room) {
-  if (context.measureText(label).width <= room) return label;
-  let letters = [...label];
-  while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > room) letters = letters.slice(0, -1);
-  return `${letters.join("")}…`;
 }
 
 function mapWords(scene, { rung, title, less }, [query, key]) {
@@ -1125,12 +976,11 @@ function pointAt(view, at, event) {
   const { scene, dom } = view;
   const sizes = mapSizes(view);
   const { canvas } = dom.pictures[at];
-  const box = canvas.getBoundingClientRect();
-  const larger = box.width / canvas.offsetWidth || 1; // enlarged while the page is presented
+  const [x, y] = pointIn(canvas, event);
   const left = sizes.labelled.has(at) ? sizes.gutter : 0;
   const top = sizes.legible ? sizes.gutter : 4;
-  const key = Math.floor(((event.clientX - box.left) / larger - left) / sizes.cell);
-  const query = Math.floor(((event.clientY - box.top) / larger - top) / sizes.cell);
+  const key = Math.floor((x - left) / sizes.cell);
+  const query = Math.floor((y - top) / sizes.cell);
   if (key < 0 || query < 0 || key >= scene.side || query >= scene.side) return;
   if (scene.kind === "decoder" && key > query) return;
   markCell(view, query, key);
@@ -1149,7 +999,6 @@ function onMapKey(view, event) {
   event.preventDefault();
   const { scene, dom } = view;
   const [query, key] = dom.maps.dataset.cell.split(",").map(Number);
-  const bounded = (value, most) => Math.min(Math.max(value, 0), most);
-  const row = bounded(query + move[0], scene.side - 1);
-  markCell(view, row, bounded(key + move[1], scene.kind === "decoder" ? row : scene.side - 1));
+  const row = clamp(query + move[0], 0, scene.side - 1);
+  markCell(view, row, clamp(key + move[1], 0, scene.kind === "decoder" ? row : scene.side - 1));
 }

@@ -9,6 +9,9 @@
 // Keyboard, anywhere in the track: left/right = step, Home/End = first/last step, up/down = the chosen element's row,
 // shift+left/right = its column, Page Up/Down = its head, Esc = stop playing or predicting.
 
+const NAME = "shape track";
+const MAGIC = "HST1";
+const OWN = "s.";
 const MEMORY = "__headscope_shapes";
 const STORE = "headscope.shapes";
 const SETTLES_MS = 2000; // what comes late in an opened part
@@ -26,18 +29,17 @@ const AXIS_IN_PROSE = /(kv_head|d_head|d_model|\bseq\b|\btokens?\b|\bheads?\b|\b
  */
 export default function shapeTrack(component) {
   const host = component.parentElement;
-  const view = host[MEMORY] ?? (host[MEMORY] = createView(host));
+  const view = host[MEMORY] ?? mount(host, atFirst());
   view.ask = component.setTriggerValue ?? null;
-  receive(view, component.data);
-  return () => destroy(view);
+  receive(view, component.data, refresh);
+  return () => takeDown(view);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Life of the view
 
-function createView(host) {
-  const view = {
-    host,
+function atFirst() {
+  return {
     message: null, // the bytes drawn
     scene: null, // the decoded message
     step: null, // key of the tensor the page stands at
@@ -49,46 +51,7 @@ function createView(host) {
     guess: null, // {target, tries, said}: a prediction under way
     timer: 0, // playing
     cards: [],
-    stops: [],
   };
-  view.dom = build(view);
-  host.appendChild(view.dom.root);
-  listen(view);
-  return view;
-}
-
-function destroy(view) {
-  clearInterval(view.timer);
-  clearTimeout(view.swipe);
-  view.stops.forEach((stop) => stop());
-  view.dom.root.remove();
-  delete view.host[MEMORY];
-}
-
-function receive(view, data) {
-  const message = data instanceof Uint8Array ? data : data instanceof ArrayBuffer ? new Uint8Array(data) : null;
-  if (!message) {
-    showProblem(view, "There is nothing to show yet.");
-    return;
-  }
-  if (view.message && sameBytes(view.message, message)) {
-    refresh(view); // the theme may have changed
-    return;
-  }
-  try {
-    adopt(view, decode(message));
-    view.message = message;
-  } catch (error) {
-    showProblem(view, "This picture could not be read. Reload the page.");
-    console.error("shape track:", error);
-  }
-}
-
-function showProblem(view, sentence) {
-  view.message = null;
-  view.dom.problem.textContent = sentence;
-  view.dom.problem.hidden = false;
-  view.dom.body.hidden = true;
 }
 
 /** Takes a new run in place: the step, the letter and the element stay where they still make sense. */
@@ -100,16 +63,13 @@ function adopt(view, scene) {
     Object.assign(view, { step: scene.start.step, letter: scene.start.letter, pick: pickOf(scene.start.pick) });
     if (canRemember()) {
       const asked = parametersOf(window.location.search);
-      recall(view, asked.size ? asked : parametersOf(readStore() ?? ""));
+      recall(view, asked.size ? asked : storedParameters());
     }
   }
   settle(view);
   view.dom.problem.hidden = true;
   view.dom.body.hidden = false;
-  buildCards(view);
-  buildCode(view);
-  relight(view);
-  refresh(view);
+  rebuild(view);
 }
 
 /** Puts step and element back into what this run has. */
@@ -130,50 +90,35 @@ function settle(view) {
 
 function listen(view) {
   const { root, track } = view.dom;
-  const on = (target, type, handler, settings) => {
-    target.addEventListener(type, handler, settings);
-    view.stops.push(() => target.removeEventListener(type, handler, settings));
-  };
-  const watcher = new ResizeObserver(() => refresh(view));
-  watcher.observe(root);
-  view.stops.push(() => watcher.disconnect());
-  on(root, "keydown", (event) => onKey(view, event));
-  on(window, "popstate", () => {
-    if (view.scene && recall(view, parametersOf(window.location.search))) {
-      settle(view);
-      buildCards(view);
-      buildCode(view);
-      relight(view);
-      refresh(view);
-    }
-  });
-  on(window, "headscope:view", () => {
-    if (view.scene) follow(view);
-  });
-  on(window.matchMedia("(prefers-color-scheme: dark)"), "change", () => refresh(view));
-  on(track, "scroll", () => {
+  watchWindow(view, [root], { resized: refresh, recalled: redraw });
+  listenTo(view, root, "keydown", (event) => onKey(view, event));
+  listenTo(view, track, "scroll", () => {
     clearTimeout(view.swipe);
     view.swipe = setTimeout(() => swiped(view), 140);
   });
+  view.stops.push(() => clearInterval(view.timer), () => clearTimeout(view.swipe));
+}
+
+/** Draws a recalled state. */
+function redraw(view) {
+  settle(view);
+  rebuild(view);
+}
+
+function rebuild(view) {
+  buildCards(view);
+  buildCode(view);
+  relight(view);
+  refresh(view);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Message -> scene
 
-function sameBytes(one, other) {
-  if (one === other) return true;
-  if (one.length !== other.length) return false;
-  for (let index = 0; index < one.length; index += 1) if (one[index] !== other[index]) return false;
-  return true;
-}
-
 function decode(bytes) {
-  if (String.fromCharCode(...bytes.subarray(0, 4)) !== "HST1") throw new Error("not a track message");
-  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
-  const scene = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
-  const begin = Math.ceil((8 + length) / 4) * 4;
+  const [scene, start] = openMessage(bytes, 4);
   // A Float32Array needs an aligned start, which a message inside a larger buffer may not have.
-  const body = bytes.slice(begin).buffer;
+  const body = bytes.slice(start).buffer;
   for (const tensor of scene.tensors) {
     tensor.values = new Float32Array(body, tensor.at, size(tensor.shape));
   }
@@ -197,12 +142,6 @@ function here(view) {
 
 // ---------------------------------------------------------------------------------------------------------------
 // Where an element comes from and goes: the engine's rules, read in both directions
-
-function strides(shape) {
-  const steps = new Array(shape.length).fill(1);
-  for (let axis = shape.length - 2; axis >= 0; axis -= 1) steps[axis] = steps[axis + 1] * shape[axis + 1];
-  return steps;
-}
 
 function unravel(flat, shape) {
   const index = new Array(shape.length);
@@ -449,10 +388,6 @@ function axisWord(axis) {
   return AXIS_WORDS[axis] ?? (axis.includes("·") ? "column" : axis);
 }
 
-function listed(parts) {
-  return parts.length === 1 ? parts[0] : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
-}
-
 function axisGroups(axis) {
   return axis.split("·").map((name) => SAME_AXIS[name.replace(/^n_(kv_)?heads$/u, "head")] ?? name.replace(/^n_(kv_)?heads$/u, "head"));
 }
@@ -463,10 +398,6 @@ function lights(view, axis) {
 
 // ---------------------------------------------------------------------------------------------------------------
 // Words and numbers
-
-function clamp(value, low, high) {
-  return Math.min(high, Math.max(low, value));
-}
 
 function shapeText(shape) {
   return `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
@@ -494,32 +425,6 @@ function madeFrom(scene, tensor) {
 // ---------------------------------------------------------------------------------------------------------------
 // Memory: the URL's s.* parameters, mirrored in sessionStorage
 
-function canRemember() {
-  return window.location.protocol === "http:" || window.location.protocol === "https:";
-}
-
-function readStore() {
-  try {
-    return window.sessionStorage.getItem(STORE);
-  } catch {
-    return null; // storage may be forbidden; the track then simply forgets
-  }
-}
-
-function writeStore(value) {
-  try {
-    window.sessionStorage.setItem(STORE, value);
-  } catch (refused) {
-    console.debug("shape track: nothing is kept between pages", refused);
-  }
-}
-
-function parametersOf(search) {
-  const own = new Map();
-  for (const [name, value] of new URLSearchParams(search)) if (name.startsWith("s.")) own.set(name.slice(2), value);
-  return own;
-}
-
 function pickOf([key, index]) {
   return { key, index: [...index] };
 }
@@ -541,14 +446,10 @@ function follow(view) {
   const { step, letter, pick } = view.scene.start;
   Object.assign(view, { step, letter, pick: pickOf(pick), flavour: "numpy" });
   recall(view, parametersOf(window.location.search));
-  settle(view);
-  buildCards(view);
-  buildCode(view);
-  relight(view);
-  refresh(view);
+  redraw(view);
 }
 
-/** Writes what the person chose; all other parameters of the URL stay as they are. */
+/** Writes what the person chose. */
 function remember(view) {
   if (!canRemember()) return;
   const { start } = view.scene;
@@ -559,38 +460,11 @@ function remember(view) {
     pick: [text([view.pick.key, view.pick.index]), text(start.pick)],
     code: [view.flavour, "numpy"],
   };
-  const search = new URLSearchParams(window.location.search);
-  const own = new URLSearchParams();
-  for (const [name, [value, usual]] of Object.entries(chosen)) {
-    search.delete(`s.${name}`);
-    if (value === usual) continue;
-    search.set(`s.${name}`, value);
-    own.set(`s.${name}`, value);
-  }
-  const asked = search.size ? `?${search}` : "";
-  const address = `${window.location.pathname}${asked}${window.location.hash}`;
-  window.history.replaceState(window.history.state, "", address);
-  writeStore(own.toString());
+  keepParameters(chosen);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Building the page (text always goes in through textContent)
-
-function el(tag, { className, text, on, ...attributes } = {}, children = []) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
-  }
-  for (const [type, handler] of Object.entries(on ?? {})) node.addEventListener(type, handler);
-  node.append(...children);
-  return node;
-}
-
-function button(text, className, press, attributes = {}) {
-  return el("button", { type: "button", className, text, on: { click: press }, ...attributes });
-}
 
 function build(view) {
   const dom = {};
@@ -987,30 +861,13 @@ async function copyCode(view) {
 // ---------------------------------------------------------------------------------------------------------------
 // Painting blocks
 
-function isDark(view) {
-  const ground = getComputedStyle(view.dom.root).getPropertyValue("--st-background-color").trim();
-  if (!ground) return window.matchMedia("(prefers-color-scheme: dark)").matches;
-  const [red, green, blue] = parseColour(ground);
-  return 0.299 * red + 0.587 * green + 0.114 * blue < 128;
-}
-
-function parseColour(text) {
-  if (text.startsWith("#")) {
-    const digits = text.slice(1);
-    const wide = digits.length < 6 ? [...digits].map((digit) => digit + digit).join("") : digits;
-    return [0, 2, 4].map((at) => parseInt(wide.slice(at, at + 2), 16));
-  }
-  return (text.match(/[\d.]+/gu) ?? [255, 255, 255]).slice(0, 3).map(Number);
-}
-
 function readPalette(view) {
-  const style = getComputedStyle(view.dom.root);
-  const read = (name) => style.getPropertyValue(`--hst-${name}`).trim();
+  const { read, readAll, font } = readStyle(view);
   const roles = Object.fromEntries(
     ["query", "key", "value", "weights", "output"].map((role) => [role, parseColour(read(role))]),
   );
-  const inks = Object.fromEntries(["text", "muted", "line", "void", "lit", "accent"].map((name) => [name, read(name)]));
-  return { roles, inks, ground: parseColour(read("card")), font: style.fontFamily };
+  const inks = readAll(["text", "muted", "line", "void", "lit", "accent"]);
+  return { roles, inks, ground: parseColour(read("card")), font };
 }
 
 /** Flat tables, rows cut into head pieces (split, permuted back), or heads as layers in depth. */
@@ -1082,11 +939,7 @@ function paint(view, card) {
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
   if (!width || !height) return;
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
+  const context = contextOf(canvas, width, height);
   const block = layOut(view, tensor, width, height, card.node.hasAttribute("data-on"));
   card.block = block;
   const mask = view.lit.get(tensor.key);

@@ -26,13 +26,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from attention.errors import UserError
+from attention.plots.scripts import CANVAS, script, style
 
 MAGIC = b"HSV1"
 BYTE_LIMIT = 4 * 2**20
@@ -46,8 +46,6 @@ Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 Cell = tuple[int, int, int]
 """Layer, head, query."""
-
-_ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 class _Token(Protocol):
@@ -188,16 +186,14 @@ def viewer_html(scene: ViewerScene | _Trace) -> str:
     )
 
 
-@cache
 def viewer_js() -> str:
     """The component's script, one ES module."""
-    return (_ASSETS / "head_viewer.js").read_text(encoding="utf-8")
+    return script(*CANVAS, "head_viewer.js")
 
 
-@cache
 def viewer_css() -> str:
     """The component's style."""
-    return (_ASSETS / "head_viewer.css").read_text(encoding="utf-8")
+    return style("head_viewer.css")
 
 
 def read_viewer_bytes(message: bytes) -> tuple[dict[str, Any], tuple[DecodedTrace, ...]]:
