@@ -479,9 +479,9 @@ function paintControls(view) {
     slider.max = String(stops.length - 1);
     slider.value = String(at);
     slider.disabled = stops.length < 2;
-    slider.style.setProperty("--hsl-part", `${(100 * at) / Math.max(1, stops.length - 1)}%`);
+    slider.style.setProperty("--hs-part", `${(100 * at) / Math.max(1, stops.length - 1)}%`);
     // The slider, its cards and its curve share one colour, that of the way chosen.
-    dom.root.style.setProperty(`--hsl-${family}-ink`, `var(--hsl-${inkOf({ family, way: view.way[family] })})`);
+    dom.root.style.setProperty(`--hs-${family}-ink`, `var(--hs-${inkOf({ family, way: view.way[family] })})`);
     dom.ways[family].value = view.way[family];
     const from = family === "share" ? scene.n_kv_heads : scene.full;
     const now = rung.family === SHIPPED ? null : rung.key;
@@ -550,7 +550,7 @@ function paintChart(view) {
   const lines = [];
   const dots = [];
   for (const curve of curves) {
-    const ink = `var(--hsl-${inkOf(curve)})`;
+    const ink = `var(--hs-${inkOf(curve)})`;
     const faint = curve.main || curve.chosen ? "" : " hsl-faint";
     const points = curve.rungs.map((rung) => place(rung).map((value) => value.toFixed(1)).join(" "));
     if (!curve.loose) lines.push(draw("path", { d: `M${points.join("L")}`, class: `hsl-curve${faint}${curve.main ? "" : " hsl-dashed"}`, stroke: ink }));
@@ -565,7 +565,7 @@ function paintChart(view) {
   const chosen = FAMILIES.map((family) => ({ family, rung: current(view, family) })).filter(({ rung }) => rung.quality);
   for (const { family, rung } of chosen) {
     const [left, top] = place(rung);
-    const ink = `var(--hsl-${inkOf(rung.family === SHIPPED ? { family, way: view.way[family] } : rung)})`;
+    const ink = `var(--hs-${inkOf(rung.family === SHIPPED ? { family, way: view.way[family] } : rung)})`;
     dots.push(draw("g", { class: "hsl-marker", "data-family": family }, [
       draw("circle", { cx: left, cy: top, r: 11, fill: "none", stroke: ink, "stroke-width": 2.5 }),
       dot(rung, left, top, ink, "hsl-dot", 7),
@@ -695,7 +695,7 @@ function labels(view, curves, chosen, place, frame, font, hereBox) {
     const spot = freeSpot(left, top, long, size, frame, [...taken, ...strokes]) ?? freeSpot(left, top, long, size, frame, taken);
     if (!spot) return [];
     taken.push(spot.box);
-    return [draw("text", { x: spot.x, y: spot.y, class: `hsl-label${label.strong ? " hsl-strong" : ""}`, style: `fill: var(--hsl-${label.ink}); font-size: ${size}px`, text: label.text })];
+    return [draw("text", { x: spot.x, y: spot.y, class: `hsl-label${label.strong ? " hsl-strong" : ""}`, style: `fill: var(--hs-${label.ink}); font-size: ${size}px`, text: label.text })];
   });
 }
 

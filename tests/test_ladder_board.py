@@ -173,7 +173,7 @@ def test_other_bytes_are_refused() -> None:
 def test_the_colours_are_the_projects() -> None:
     light, dark = board_css().split('[data-theme="dark"]')[0:2]
     for theme, css in (("light", light), ("dark", dark)):
-        ink = dict(re.findall(r"--hsl-([a-z0-9-]+): (#[0-9a-f]{6});", css))
+        ink = dict(re.findall(r"--hs-([a-z0-9-]+): (#[0-9a-f]{6});", css))
         for name in ("query", "key", "value", "latent", "cache"):
             assert ink[name] == getattr(colours, name.upper()).on(theme)
         assert ink["averaged"] == colours.BROKEN.on(theme)

@@ -152,8 +152,8 @@ def test_the_style_has_the_concepts_colours_in_both_themes() -> None:
     light, dark = track_css().split('[data-theme="dark"]', 1)
     named = {"query": colours.QUERY, "key": colours.KEY, "value": colours.VALUE, "broken": colours.BROKEN}
     for name, colour in named.items():
-        assert re.search(rf"--hst-{name}: (#\w+);", light)[1] == colour.light  # type: ignore[index]
-        assert re.search(rf"--hst-{name}: (#\w+);", dark)[1] == colour.dark  # type: ignore[index]
+        assert re.search(rf"--hs-{name}: (#\w+);", light)[1] == colour.light  # type: ignore[index]
+        assert re.search(rf"--hs-{name}: (#\w+);", dark)[1] == colour.dark  # type: ignore[index]
 
 
 def test_maps_of_a_mistake_leave_infinity_blank_and_print_words_literally() -> None:
