@@ -471,7 +471,7 @@ function build(view) {
   dom.problem = el("p", { className: "hst-problem", role: "status", hidden: true });
   dom.sentence = el("p", { className: "hst-sentence" });
   dom.shapes = el("p", { className: "hst-shapes" });
-  dom.spoken = el("p", { className: "hst-aside", "aria-live": "polite" });
+  dom.spoken = el("p", { className: "hs-aside", "aria-live": "polite" });
   dom.track = el("div", { className: "hst-track", role: "group", "aria-label": "The seven steps", tabindex: "0" });
   dom.body = el("div", { className: "hst-body", hidden: true }, [
     el("div", { className: "hst-headline" }, [dom.sentence, dom.shapes, dom.spoken]),

@@ -137,7 +137,7 @@ def board_js() -> str:
 
 def board_css() -> str:
     """The component's style."""
-    return style("ladder_board.css")
+    return style("canvas.css", "ladder_board.css")
 
 
 def _measure_facts(kind: str, measure: Measure) -> dict[str, Any]:

@@ -12,13 +12,14 @@ ELEMENTS = ("elements.js",)
 CANVAS = (*ELEMENTS, "canvas.js")
 
 
+# Comments at the margin are for who reads the files: they are not sent.
+_COMMENT = re.compile(r"^(//[^\n]*|/\*.*?\*/)\n", re.MULTILINE | re.DOTALL)
+
+
 @cache
 def script(*names: str) -> str:
-    """One ES module of these files, in this order; what they declare at the top shares one scope.
-
-    Comments at the margin are for who reads the files: they are not sent.
-    """
-    return re.sub(r"^//.*\n", "", _joined(names), flags=re.MULTILINE)
+    """One ES module of these files, in this order; what they declare at the top shares one scope."""
+    return _joined(names)
 
 
 @cache
@@ -28,4 +29,4 @@ def style(*names: str) -> str:
 
 
 def _joined(names: tuple[str, ...]) -> str:
-    return "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in names)
+    return "\n".join(_COMMENT.sub("", (_ASSETS / name).read_text(encoding="utf-8")) for name in names)

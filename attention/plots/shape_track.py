@@ -113,7 +113,7 @@ def track_js() -> str:
 
 def track_css() -> str:
     """The component's style."""
-    return style("shape_track.css")
+    return style("canvas.css", "shape_track.css")
 
 
 class _Body:

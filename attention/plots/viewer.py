@@ -193,7 +193,7 @@ def viewer_js() -> str:
 
 def viewer_css() -> str:
     """The component's style."""
-    return style("head_viewer.css")
+    return style("canvas.css", "head_viewer.css")
 
 
 def read_viewer_bytes(message: bytes) -> tuple[dict[str, Any], tuple[DecodedTrace, ...]]:
