@@ -14,20 +14,26 @@ from attention.plots import scripts
 ROOT = Path(__file__).parent.parent
 ASSETS = ROOT / "assets"
 BASES = {"CANVAS": scripts.CANVAS, "ELEMENTS": scripts.ELEMENTS}
+
+
+def within(folder: str, names: str) -> list[str]:
+    return [f"{folder}/{name}.js" for name in names.split()]
+
+
 # Which module takes which files, in their order. What a page mounts as it is stands alone.
 JOINED = {
     "attention/plots/head_grid.py": {("head_grid.js",), ("head_grid.css",)},
     "attention/plots/ladder_board.py": {
-        ("elements.js", "canvas.js", "ladder_board.js"),
+        (*scripts.CANVAS, *within("ladder_board", "view rungs memory build paint chart groups maps")),
         ("canvas.css", "ladder_board.css"),
     },
     "attention/plots/quiz_maps.py": {("quiz_maps.js",), ("quiz_maps.css",)},
     "attention/plots/shape_track.py": {
-        ("elements.js", "canvas.js", "shape_track.js"),
+        (*scripts.CANVAS, *within("shape_track", "view provenance words memory build show blocks act guess")),
         ("canvas.css", "shape_track.css"),
     },
     "attention/plots/viewer.py": {
-        ("elements.js", "canvas.js", "head_viewer.js"),
+        (*scripts.CANVAS, *within("head_viewer", "view rows memory build paint arcs map grid strip choose")),
         ("canvas.css", "head_viewer.css"),
     },
     "pages/entry.py": {("app.css",)},
@@ -40,18 +46,24 @@ BASE_NAMES = {*scripts.CANVAS, "canvas.css"}
 def joins_in(file: Path) -> set[tuple[str, ...]]:
     """The files each call of script() or style() names, and each style or script taken by ``ASSETS / name``."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    own = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "_SCRIPT"
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("script", "style"):
-            found.add(tuple(name for part in node.args for name in names_of(part)))
+            found.add(tuple(name for part in node.args for name in names_of(part, BASES | own)))
         if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant):
             found.add((str(node.right.value),))
     return {names for names in found if names and names[-1].endswith((".js", ".css"))}
 
 
-def names_of(part: ast.expr) -> tuple[str, ...]:
+def names_of(part: ast.expr, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     if isinstance(part, ast.Starred):
         assert isinstance(part.value, ast.Name)
-        return BASES[part.value.id]
+        return known[part.value.id]
     return (str(ast.literal_eval(part)),)
 
 

@@ -28,6 +28,16 @@ from attention.rung_views import LadderView, RungView
 from attention.rungs import LadderPoint, Rung, badge_of
 from attention.sharing import LatentKV, ShareKV
 
+_SCRIPT = (
+    "ladder_board/view.js",
+    "ladder_board/rungs.js",
+    "ladder_board/memory.js",
+    "ladder_board/build.js",
+    "ladder_board/paint.js",
+    "ladder_board/chart.js",
+    "ladder_board/groups.js",
+    "ladder_board/maps.js",
+)
 MAGIC = b"HSL1"
 WEIGHT_STEPS = 10_000
 SEQ_LEN = 1024
@@ -132,7 +142,7 @@ def layout_of(view: LadderView) -> HeadLayout:
 
 def board_js() -> str:
     """The component's script, one ES module."""
-    return script(*CANVAS, "ladder_board.js")
+    return script(*CANVAS, *_SCRIPT)
 
 
 def board_css() -> str:

@@ -26,6 +26,17 @@ from attention.listings import Flavour, code_listing, line_of
 from attention.multihead import Step, StepTrace
 from attention.plots.scripts import CANVAS, script, style
 
+_SCRIPT = (
+    "shape_track/view.js",
+    "shape_track/provenance.js",
+    "shape_track/words.js",
+    "shape_track/memory.js",
+    "shape_track/build.js",
+    "shape_track/show.js",
+    "shape_track/blocks.js",
+    "shape_track/act.js",
+    "shape_track/guess.js",
+)
 MAGIC = b"HST1"
 BYTE_LIMIT = 4 * 2**20
 LETTERS = ("Q", "K", "V")
@@ -108,7 +119,7 @@ def read_track_bytes(message: bytes) -> tuple[dict[str, Any], dict[str, npt.NDAr
 
 def track_js() -> str:
     """The component's script, one ES module."""
-    return script(*CANVAS, "shape_track.js")
+    return script(*CANVAS, *_SCRIPT)
 
 
 def track_css() -> str:

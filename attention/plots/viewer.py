@@ -34,6 +34,18 @@ import numpy.typing as npt
 from attention.errors import UserError
 from attention.plots.scripts import CANVAS, script, style
 
+_SCRIPT = (
+    "head_viewer/view.js",
+    "head_viewer/rows.js",
+    "head_viewer/memory.js",
+    "head_viewer/build.js",
+    "head_viewer/paint.js",
+    "head_viewer/arcs.js",
+    "head_viewer/map.js",
+    "head_viewer/grid.js",
+    "head_viewer/strip.js",
+    "head_viewer/choose.js",
+)
 MAGIC = b"HSV1"
 BYTE_LIMIT = 4 * 2**20
 FILE_BYTE_LIMIT = 24 * 2**20
@@ -153,7 +165,7 @@ class DecodedTrace:
 
 
 def viewer_bytes(scene: ViewerScene | _Trace) -> bytes:
-    """The message ``assets/head_viewer.js`` draws: header and one byte per weight, at most 4 MiB of weights.
+    """The message ``assets/head_viewer/`` draws: header and one byte per weight, at most 4 MiB of weights.
 
     Raises UserError when weights are not (layer, head, query, key) or name a cell outside of it.
     """
@@ -188,7 +200,7 @@ def viewer_html(scene: ViewerScene | _Trace) -> str:
 
 def viewer_js() -> str:
     """The component's script, one ES module."""
-    return script(*CANVAS, "head_viewer.js")
+    return script(*CANVAS, *_SCRIPT)
 
 
 def viewer_css() -> str:
@@ -471,7 +483,7 @@ def _standalone_script() -> str:
     """The component as a plain inline script, followed by the call Streamlit would make."""
     module, exported = viewer_js(), "export default function headViewer("
     if module.count(exported) != 1:
-        raise ValueError("assets/head_viewer.js must export headViewer exactly once")
+        raise ValueError("The head viewer's script must export headViewer exactly once")
     return module.replace(exported, "function headViewer(") + (
         '\nconst packed = atob(document.getElementById("hs-data").textContent);\n'
         "headViewer({\n  data: Uint8Array.from(packed, (letter) => letter.charCodeAt(0)),\n"
