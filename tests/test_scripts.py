@@ -80,7 +80,7 @@ def test_every_script_and_style_is_taken_where_it_is_meant_to_be() -> None:
     assert taken == {str(file.relative_to(ASSETS)) for end in ("js", "css") for file in ASSETS.rglob(f"*.{end}")}
 
 
-@pytest.mark.parametrize("names", SCRIPTS, ids=lambda names: names[-1])
+@pytest.mark.parametrize("names", SCRIPTS, ids=lambda names: names[-1].split("/")[0])
 def test_a_joined_script_is_one_module_that_declares_each_name_once_and_uses_it(names: tuple[str, ...]) -> None:
     script = scripts.script(*names)
     assert len(re.findall(r"^export default function ", script, re.MULTILINE)) == 1
@@ -110,7 +110,7 @@ def test_what_stands_in_front_serves_at_least_two() -> None:
         for names in joins
         if "canvas.js" in names
     ],
-    ids=lambda names: names[-1],
+    ids=lambda names: names[-1].split("/")[0],
 )
 def test_every_colour_a_script_or_style_reads_is_in_the_style(names: tuple[str, ...], style: tuple[str, ...]) -> None:
     script, css = scripts.script(*names), scripts.style(*style)
