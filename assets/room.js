@@ -46,13 +46,12 @@ const SAYS = {
  */
 export default function room(component) {
   const host = component.parentElement;
-  const view = host[MEMORY] ?? (host[MEMORY] = createView(host, component.data.base));
+  const view = host[MEMORY] ?? createView(host, component.data.base);
   return () => destroy(view);
 }
 
 function createView(host, base) {
-  const view = {
-    host,
+  const view = mount(host, {
     base,
     leads: null, // {code, token, followers, sent, whole, held}
     follows: null, // {code, wanted, shown, away, here, corrections, note}
@@ -63,11 +62,7 @@ function createView(host, base) {
     typed: false,
     stream: null,
     seen: { state: pageState(base), since: 0 },
-    stops: [],
-  };
-  view.dom = build(view);
-  host.appendChild(view.dom.root);
-  listen(view);
+  });
   resume(view);
   render(view);
   return view;
@@ -75,25 +70,19 @@ function createView(host, base) {
 
 function destroy(view) {
   stopStream(view);
-  view.stops.forEach((stop) => stop());
-  view.dom.root.remove();
-  delete view.host[MEMORY];
+  takeDown(view);
 }
 
 function listen(view) {
-  const on = (target, type, handler, settings) => {
-    target.addEventListener(type, handler, settings);
-    view.stops.push(() => target.removeEventListener(type, handler, settings));
-  };
   const clock = setInterval(() => look(view), LOOK_EVERY_MS);
   view.stops.push(() => clearInterval(clock));
-  on(window, "pointerdown", (event) => noteTouch(view, event), true);
-  on(window, "keydown", (event) => onKey(view, event), true);
-  on(window, "click", (event) => onLink(view, event), true);
-  on(window, "pointerdown", (event) => {
+  listenTo(view, window, "pointerdown", (event) => noteTouch(view, event), true);
+  listenTo(view, window, "keydown", (event) => onKey(view, event), true);
+  listenTo(view, window, "click", (event) => onLink(view, event), true);
+  listenTo(view, window, "pointerdown", (event) => {
     if (!event.composedPath().includes(view.dom.root)) showMenu(view, false);
   });
-  on(view.dom.root, "keydown", (event) => {
+  listenTo(view, view.dom.root, "keydown", (event) => {
     if (event.key !== "Escape" || view.dom.menu.hidden) return;
     showMenu(view, false);
     view.dom.opener.focus();
@@ -445,29 +434,13 @@ function stopStream(view) {
 // ---------------------------------------------------------------------------------------------------------------
 // The menu (text always goes in through textContent)
 
-function el(tag, { text, on, ...attributes } = {}, children = []) {
-  const node = document.createElement(tag);
-  if (text !== undefined) node.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
-  }
-  for (const [type, handler] of Object.entries(on ?? {})) node.addEventListener(type, handler);
-  node.append(...children);
-  return node;
-}
-
-function button(text, press, attributes = {}) {
-  return el("button", { type: "button", text, on: { click: press }, ...attributes });
-}
-
 function build(view) {
   const dom = {};
-  dom.opener = button(SAYS.menu, () => showMenu(view, dom.menu.hidden), {
-    class: "opener",
+  dom.opener = button(SAYS.menu, "opener", () => showMenu(view, dom.menu.hidden), {
     "aria-expanded": "false",
     "aria-controls": "menu",
   });
-  dom.present = button(SAYS.present, () => {
+  dom.present = button(SAYS.present, "", () => {
     showMenu(view, false);
     window.dispatchEvent(new CustomEvent("headscope:present"));
   });
@@ -486,7 +459,7 @@ function build(view) {
   dom.idle = el("div", {}, [
     el("h2", { text: SAYS.openTitle }),
     el("p", { text: SAYS.openText }),
-    button(SAYS.open, () => openRoom(view), { class: "strong" }),
+    button(SAYS.open, "strong", () => openRoom(view)),
     el("h2", { text: SAYS.joinTitle }),
     dom.join,
   ]);
@@ -499,9 +472,9 @@ function build(view) {
     dom.link,
     dom.picture,
     dom.hint,
-    button(SAYS.close, () => closeRoom(view)),
+    button(SAYS.close, "", () => closeRoom(view)),
   ]);
-  dom.leave = button(SAYS.leave, () => {
+  dom.leave = button(SAYS.leave, "", () => {
     leave(view, "");
     showMenu(view, false);
   });
@@ -514,13 +487,13 @@ function build(view) {
     dom.notice,
   ]);
   dom.words = el("span", { role: "status", "aria-live": "polite" });
-  dom.back = button(SAYS.back, () => {
+  dom.back = button(SAYS.back, "", () => {
     comeAlong(view);
     render(view);
   });
   dom.back.append(el("kbd", { text: "f" }));
-  dom.retake = button(SAYS.retake, () => lead(view, view.replaced));
-  dom.dismiss = button("×", () => say(view, ""), { "aria-label": SAYS.dismiss });
+  dom.retake = button(SAYS.retake, "", () => lead(view, view.replaced));
+  dom.dismiss = button("×", "", () => say(view, ""), { "aria-label": SAYS.dismiss });
   dom.pill = el("div", { class: "pill" }, [dom.words, dom.back, dom.retake, dom.dismiss]);
   dom.root = el("div", { class: "room" }, [dom.opener, dom.menu, dom.pill]);
   return dom;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +26,7 @@ from attention.rung_views import LadderView, RungView, ViewRequest, Written
 from attention.rungs import LadderPoint, Quality, badge_of
 from attention.sharing import LatentKV, ShareKV, numbers_cached
 from pages.cost.ladder_inputs import first_view, shipped
+from tests.styles import properties_in
 
 MODELS = ("all-MiniLM-L6-v2", "SmolLM2-135M-Instruct")
 RUNGS = (
@@ -171,9 +171,8 @@ def test_other_bytes_are_refused() -> None:
 
 
 def test_the_colours_are_the_projects() -> None:
-    light, dark = board_css().split('[data-theme="dark"]')[0:2]
-    for theme, css in (("light", light), ("dark", dark)):
-        ink = dict(re.findall(r"--hsl-([a-z0-9-]+): (#[0-9a-f]{6});", css))
+    for theme in ("light", "dark"):
+        ink = properties_in(board_css(), theme)
         for name in ("query", "key", "value", "latent", "cache"):
             assert ink[name] == getattr(colours, name.upper()).on(theme)
         assert ink["averaged"] == colours.BROKEN.on(theme)

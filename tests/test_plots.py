@@ -342,16 +342,6 @@ class TestColours:
         assert own["violetColor"] == colours.LATENT.on(theme)
         assert own["redColor"] == colours.BROKEN.on(theme)
 
-    @pytest.mark.parametrize(("theme", "place"), [("light", 0), ("dark", 1)])
-    def test_the_viewer_uses_the_same_colours(self, theme: str, place: int) -> None:
-        style = (ROOT / "assets" / "head_viewer.css").read_text(encoding="utf-8")
-        for concept, name in CONCEPTS.items():
-            if name:
-                assert re.findall(rf"--hs-{name}: (#\w+);", style)[place] == getattr(colours, concept).on(theme)
-        scale = colours.WEIGHT_SCALE_DARK if theme == "dark" else colours.WEIGHT_SCALE
-        for step, (_, shade) in enumerate(scale):
-            assert re.findall(rf"--hs-w{step}: (#\w+);", style)[place] == shade
-
     def test_more_weight_is_always_further_from_the_ground(self) -> None:
         for scale, sign in ((colours.WEIGHT_SCALE, -1), (colours.WEIGHT_SCALE_DARK, 1)):
             assert [stop for stop, _ in scale] == [0.0, 0.25, 0.5, 0.75, 1.0]

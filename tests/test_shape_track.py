@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from attention.multihead import StepTrace, multi_head_attention, random_inputs, 
 from attention.plots import colours
 from attention.plots.broken import broken_maps
 from attention.plots.shape_track import BYTE_LIMIT, read_track_bytes, track_bytes, track_css
+from tests.styles import properties_in
 
 LAYOUT = HeadLayout(24, 6, 2)
 
@@ -148,12 +148,11 @@ def test_other_bytes_are_refused() -> None:
         read_track_bytes(b"HSV1" + bytes(20))
 
 
-def test_the_style_has_the_concepts_colours_in_both_themes() -> None:
-    light, dark = track_css().split('[data-theme="dark"]', 1)
-    named = {"query": colours.QUERY, "key": colours.KEY, "value": colours.VALUE, "broken": colours.BROKEN}
-    for name, colour in named.items():
-        assert re.search(rf"--hst-{name}: (#\w+);", light)[1] == colour.light  # type: ignore[index]
-        assert re.search(rf"--hst-{name}: (#\w+);", dark)[1] == colour.dark  # type: ignore[index]
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_style_has_the_concepts_colours(theme: str) -> None:
+    properties = properties_in(track_css(), theme)
+    for name in ("query", "key", "value", "broken"):
+        assert properties[name] == getattr(colours, name.upper()).on(theme)
 
 
 def test_maps_of_a_mistake_leave_infinity_blank_and_print_words_literally() -> None:

@@ -33,6 +33,7 @@ from attention.plots.viewer import (
     viewer_html,
     viewer_js,
 )
+from tests.styles import properties_in
 from tests.viewer_scenes import ALICE, FakeTrace, alice_scene, alice_trace, fake_trace, row_of
 
 # Half a step of b is 1/510 of the square root; squared: 2 * sqrt(w) / 510 + 1 / 510**2, at most at w = 1.
@@ -339,22 +340,9 @@ def test_the_offline_file_holds_every_layer_of_a_long_text_that_fits() -> None:
 # Style and script
 
 
-def custom_properties(block: str) -> dict[str, str]:
-    return dict(re.findall(r"--hs-([\w-]+):\s*([^;]+);", block))
-
-
-def themes() -> dict[str, dict[str, str]]:
-    light, dark = (
-        re.search(pattern + r"\s*\{([^}]*)\}", viewer_css()) for pattern in (r"\n\.hs", r'\.hs\[data-theme="dark"\]')
-    )
-    assert light
-    assert dark
-    return {"light": custom_properties(light[1]), "dark": custom_properties(dark[1])}
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_style_uses_the_colours_of_the_concepts(theme: str) -> None:
-    properties = themes()[theme]
+    properties = properties_in(viewer_css(), theme)
     for name in ("query", "key", "value", "broken"):
         assert properties[name] == getattr(colours, name.upper()).on(theme)
     scale = colours.WEIGHT_SCALE if theme == "light" else colours.WEIGHT_SCALE_DARK

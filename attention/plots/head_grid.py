@@ -8,21 +8,19 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attention.plots.colours import BROKEN, WEIGHT_SCALE, WEIGHT_SCALE_DARK, Colour
 from attention.plots.numbers import percent
+from attention.plots.scripts import script, style
 
 if TYPE_CHECKING:
     from attention.atlas import AtlasRow, HeadAtlas
     from attention.layout import HeadLayout
     from attention.links import HeadLink
 
-_ASSETS = Path(__file__).resolve().parents[2] / "assets"
 GREY = Colour("#5b6470", "#9aa3ad")
 GROUND = Colour("#fdfdfc", "#15171a")
 Head = tuple[int, int]
@@ -105,16 +103,14 @@ class HeadGrid:
         return self.cells[layer * self.heads + head]
 
 
-@cache
 def grid_js() -> str:
     """The grid's script, one ES module."""
-    return (_ASSETS / "head_grid.js").read_text(encoding="utf-8")
+    return script("head_grid.js")
 
 
-@cache
 def grid_css() -> str:
     """The grid's style."""
-    return (_ASSETS / "head_grid.css").read_text(encoding="utf-8")
+    return style("head_grid.css")
 
 
 def link_grid(

@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +23,21 @@ from attention.absorb import reading_cost
 from attention.errors import UserError
 from attention.kv_working import readable
 from attention.layout import HeadLayout
+from attention.plots.scripts import CANVAS, script, style
 from attention.rung_views import LadderView, RungView
 from attention.rungs import LadderPoint, Rung, badge_of
 from attention.sharing import LatentKV, ShareKV
 
+_SCRIPT = (
+    "ladder_board/view.js",
+    "ladder_board/rungs.js",
+    "ladder_board/memory.js",
+    "ladder_board/build.js",
+    "ladder_board/paint.js",
+    "ladder_board/chart.js",
+    "ladder_board/groups.js",
+    "ladder_board/maps.js",
+)
 MAGIC = b"HSL1"
 WEIGHT_STEPS = 10_000
 SEQ_LEN = 1024
@@ -49,8 +58,6 @@ LATENT_WAYS = (
     ("plain", "latent of the weights alone", False),
     ("split", "latents of K and of V", False),
 )
-
-_ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 @dataclass(frozen=True)
@@ -133,16 +140,14 @@ def layout_of(view: LadderView) -> HeadLayout:
     return HeadLayout(view.n_heads * view.d_head, view.n_heads, view.n_kv_heads, view.d_head, d_head_v)
 
 
-@cache
 def board_js() -> str:
     """The component's script, one ES module."""
-    return (_ASSETS / "ladder_board.js").read_text(encoding="utf-8")
+    return script(*CANVAS, *_SCRIPT)
 
 
-@cache
 def board_css() -> str:
     """The component's style."""
-    return (_ASSETS / "ladder_board.css").read_text(encoding="utf-8")
+    return style("canvas.css", "ladder_board.css")
 
 
 def _measure_facts(kind: str, measure: Measure) -> dict[str, Any]:

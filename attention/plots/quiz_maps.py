@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,8 +11,8 @@ import numpy.typing as npt
 from attention.plots.colours import KEY, QUERY
 from attention.plots.head_grid import shade
 from attention.plots.numbers import percent
+from attention.plots.scripts import script, style
 
-_ASSETS = Path(__file__).resolve().parents[2] / "assets"
 _SHORT = 9
 
 
@@ -27,16 +25,14 @@ class _Map(Protocol):
     def visible(self) -> npt.NDArray[np.bool_]: ...
 
 
-@cache
 def quiz_maps_js() -> str:
     """The maps' script, one ES module."""
-    return (_ASSETS / "quiz_maps.js").read_text(encoding="utf-8")
+    return script("quiz_maps.js")
 
 
-@cache
 def quiz_maps_css() -> str:
     """The maps' style."""
-    return (_ASSETS / "quiz_maps.css").read_text(encoding="utf-8")
+    return style("quiz_maps.css")
 
 
 def maps_data(

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -26,7 +24,19 @@ import numpy.typing as npt
 from attention.errors import UserError
 from attention.listings import Flavour, code_listing, line_of
 from attention.multihead import Step, StepTrace
+from attention.plots.scripts import CANVAS, script, style
 
+_SCRIPT = (
+    "shape_track/view.js",
+    "shape_track/provenance.js",
+    "shape_track/words.js",
+    "shape_track/memory.js",
+    "shape_track/build.js",
+    "shape_track/show.js",
+    "shape_track/blocks.js",
+    "shape_track/act.js",
+    "shape_track/guess.js",
+)
 MAGIC = b"HST1"
 BYTE_LIMIT = 4 * 2**20
 LETTERS = ("Q", "K", "V")
@@ -42,8 +52,6 @@ TITLES = {
 }
 # Which concept's colour a tensor carries: what the heads gather is made of values.
 ROLES = {"Q": "query", "K": "key", "V": "value", "heads_out": "value", "concat": "value", "output": "output"}
-
-_ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 def track_bytes(
@@ -109,16 +117,14 @@ def read_track_bytes(message: bytes) -> tuple[dict[str, Any], dict[str, npt.NDAr
     return header, arrays
 
 
-@cache
 def track_js() -> str:
     """The component's script, one ES module."""
-    return (_ASSETS / "shape_track.js").read_text(encoding="utf-8")
+    return script(*CANVAS, *_SCRIPT)
 
 
-@cache
 def track_css() -> str:
     """The component's style."""
-    return (_ASSETS / "shape_track.css").read_text(encoding="utf-8")
+    return style("canvas.css", "shape_track.css")
 
 
 class _Body:

@@ -26,14 +26,26 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from attention.errors import UserError
+from attention.plots.scripts import CANVAS, script, style
 
+_SCRIPT = (
+    "head_viewer/view.js",
+    "head_viewer/rows.js",
+    "head_viewer/memory.js",
+    "head_viewer/build.js",
+    "head_viewer/paint.js",
+    "head_viewer/arcs.js",
+    "head_viewer/map.js",
+    "head_viewer/grid.js",
+    "head_viewer/strip.js",
+    "head_viewer/choose.js",
+)
 MAGIC = b"HSV1"
 BYTE_LIMIT = 4 * 2**20
 FILE_BYTE_LIMIT = 24 * 2**20
@@ -46,8 +58,6 @@ Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 Cell = tuple[int, int, int]
 """Layer, head, query."""
-
-_ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 class _Token(Protocol):
@@ -155,7 +165,7 @@ class DecodedTrace:
 
 
 def viewer_bytes(scene: ViewerScene | _Trace) -> bytes:
-    """The message ``assets/head_viewer.js`` draws: header and one byte per weight, at most 4 MiB of weights.
+    """The message ``assets/head_viewer/`` draws: header and one byte per weight, at most 4 MiB of weights.
 
     Raises UserError when weights are not (layer, head, query, key) or name a cell outside of it.
     """
@@ -188,16 +198,14 @@ def viewer_html(scene: ViewerScene | _Trace) -> str:
     )
 
 
-@cache
 def viewer_js() -> str:
     """The component's script, one ES module."""
-    return (_ASSETS / "head_viewer.js").read_text(encoding="utf-8")
+    return script(*CANVAS, *_SCRIPT)
 
 
-@cache
 def viewer_css() -> str:
     """The component's style."""
-    return (_ASSETS / "head_viewer.css").read_text(encoding="utf-8")
+    return style("canvas.css", "head_viewer.css")
 
 
 def read_viewer_bytes(message: bytes) -> tuple[dict[str, Any], tuple[DecodedTrace, ...]]:
@@ -475,7 +483,7 @@ def _standalone_script() -> str:
     """The component as a plain inline script, followed by the call Streamlit would make."""
     module, exported = viewer_js(), "export default function headViewer("
     if module.count(exported) != 1:
-        raise ValueError("assets/head_viewer.js must export headViewer exactly once")
+        raise ValueError("The head viewer's script must export headViewer exactly once")
     return module.replace(exported, "function headViewer(") + (
         '\nconst packed = atob(document.getElementById("hs-data").textContent);\n'
         "headViewer({\n  data: Uint8Array.from(packed, (letter) => letter.charCodeAt(0)),\n"

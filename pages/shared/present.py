@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from attention.plots.scripts import ELEMENTS, script, style
 from pages.shared.site import PAGES, base_path
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -13,12 +14,8 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 CARRIED = ("text", "model", "start")
 
 
-def _text(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")
-
-
-_present = st.components.v2.component("headscope_present", js=_text("present.js"), isolate_styles=False)
-_room = st.components.v2.component("headscope_room", css=_text("room.css"), js=_text("room.js"))
+_present = st.components.v2.component("headscope_present", js=script("present.js"), isolate_styles=False)
+_room = st.components.v2.component("headscope_room", css=style("room.css"), js=script(*ELEMENTS, "room.js"))
 
 
 def present_mode() -> None:
