@@ -156,7 +156,7 @@ def test_the_seven_steps_follow_the_boxes() -> None:
     for shape in ("(7, 24)", "(7, 6, 4)", "(6, 7, 4)", "(6, 7, 7)"):
         assert body.count(shape) >= 2  # drawn, and in the table
     assert "6 × 4 = 24" in text(app)
-    assert len(re.findall(r">V\d</i>", body)) == 12
+    assert len(re.findall(r">out \d</i>", body)) == 12
 
 
 def test_lenses_are_the_layer_s_heads_and_the_trap_is_counted() -> None:

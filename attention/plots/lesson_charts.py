@@ -160,8 +160,8 @@ def seven_steps(seq_len: int, n_heads: int, d_head: int, theme: str) -> str:
     q, k, v = (colour.on(theme) for colour in (QUERY, KEY, VALUE))
     lines = (
         ("1 project", whole, _blocks(1, "Q", q) + _blocks(1, "K", k) + _blocks(1, "V", v), ""),
-        ("2 split (Q drawn, K and V alike)", split, _blocks(n_heads, "Q", q), "hs-7-joined"),
-        ("3 permute", apart, _blocks(n_heads, "Q", q), ""),
+        ("2 split Q", split, _blocks(n_heads, "Q", q), "hs-7-joined"),
+        ("3 permute Q", apart, _blocks(n_heads, "Q", q), ""),
         ("4 scores, softmax", square, _blocks(n_heads, "", q), "hs-7-square"),
         ("5 weights @ V", apart, _blocks(n_heads, "out ", v), ""),
         ("6 concat", whole, _blocks(n_heads, "out ", v), "hs-7-joined"),
@@ -184,7 +184,7 @@ ol.hs-7 { list-style: none; margin: 0 !important; padding: 0 !important; }
   font-size: 0.8rem; font-weight: 700; line-height: 1.3rem; text-align: center; overflow: hidden; }
 .hs-7-joined { gap: 0; } .hs-7-joined i { border-radius: 0; margin-inline-start: -1px; }
 .hs-7-square i { flex: 0 0 1.5rem; border-style: dashed; }
-@media (max-width: 700px) { .hs-7 li { grid-template-columns: 1fr auto; } .hs-7-row { grid-column: 1 / -1; } }
+@media (max-width: 700px) { .hs-7 li { grid-template-columns: 1fr auto; padding-top: 0.5rem !important; } .hs-7-row { grid-column: 1 / -1; } }
 </style>"""
 
 
