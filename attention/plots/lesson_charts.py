@@ -184,7 +184,10 @@ ol.hs-7 { list-style: none; margin: 0 !important; padding: 0 !important; }
   font-size: 0.8rem; font-weight: 700; line-height: 1.3rem; text-align: center; overflow: hidden; }
 .hs-7-joined { gap: 0; } .hs-7-joined i { border-radius: 0; margin-inline-start: -1px; }
 .hs-7-square i { flex: 0 0 1.5rem; border-style: dashed; }
-@media (max-width: 700px) { .hs-7 li { grid-template-columns: 1fr auto; padding-top: 0.5rem !important; } .hs-7-row { grid-column: 1 / -1; } }
+@media (max-width: 700px) {
+  .hs-7 li { grid-template-columns: 1fr auto; padding-top: 0.5rem !important; }
+  .hs-7-row { grid-column: 1 / -1; }
+}
 </style>"""
 
 
