@@ -9,12 +9,17 @@ from attention.kv_layers import LayerSpec
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
+def unit_of(size: int) -> tuple[str, int]:
+    """The largest unit of 1024s that a size has at least one of, and its bytes: ``("MiB", 2**20)``."""
+    return next(((unit, step) for unit, step in _UNITS if abs(size) >= step), ("bytes", 1))
+
+
 def readable(size: int) -> str:
     """Bytes for a reader, in units of 1024: ``16 GiB``, ``10.41 GiB``, ``45 KiB``, ``12 bytes``."""
-    for unit, step in _UNITS:
-        if abs(size) >= step:
-            return f"{size / step:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
-    return f"{size:,} byte" if size == 1 else f"{size:,} bytes"
+    unit, step = unit_of(size)
+    if step == 1:
+        return f"{size:,} byte" if size == 1 else f"{size:,} bytes"
+    return f"{size / step:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,13 @@ class TestSharingBars:
         assert bars.marker.line.color == CACHE.on(theme)
         assert [re.sub("<.*?>", "", text) for text in bars.text] == ["64 GiB", "16 GiB", "2 GiB"]
 
+    def test_small_bars_are_drawn_in_a_unit_of_their_size(self) -> None:
+        small = (Bar("MHA", 450 * 2**10, False), Bar("MQA", 45 * 2**10, True))
+        figure = sharing_bars(small, "light", Level("room", 400 * 2**10)).figure
+        assert list(figure.data[0].x) == [450, 45]
+        assert figure.layout.xaxis.title.text == "KiB of keys and values"
+        assert figure.layout.shapes[0].x0 == 400
+
     def test_the_axis_names_its_unit_and_the_first_bar_stands_on_top(self) -> None:
         layout = sharing_bars(BARS, "light").figure.layout
         assert layout.xaxis.title.text.startswith("GiB")

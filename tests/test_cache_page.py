@@ -21,6 +21,7 @@ from attention.known_models import find_gpu, find_model
 from attention.kv_budget import tokens_to_outgrow
 from attention.settings import settings
 from pages.cost.cache_inputs import model_label
+from pages.cost.cache_parts import seconds
 from pages.shared.link_values import MOST_LINK_BYTES
 
 ENTRY = str(Path(__file__).parent.parent / "pages" / "entry.py")
@@ -106,6 +107,14 @@ def code_of(app: AppTest) -> str:
 
 def assert_no_fault(app: AppTest) -> None:
     assert [fault.value for fault in app.exception] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(1.3e-7, "0 µs"), (1.34e-4, "134 µs"), (0.0099, "9.9 ms"), (0.9994, "999.4 ms"), (1.25, "1.2 s")],
+)
+def test_a_time_keeps_a_unit_in_which_it_can_be_read(value: float, words: str) -> None:
+    assert seconds(value) == words
 
 
 class TestAnswer:

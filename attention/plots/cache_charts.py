@@ -1,6 +1,6 @@
 """Figures of the KV cache page: each comes with its alternative text and the exact numbers behind it.
 
-Axes say GiB (2**30 bytes). Teal is cached bytes; a solid shape is what the model is, an outlined one what it
+Axes say their unit of 1024s. Teal is cached bytes; a solid shape is what the model is, an outlined one what it
 is not (the same model as if it shared otherwise).
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from attention.kv_working import readable
+from attention.kv_working import readable, unit_of
 from attention.plots.colours import BROKEN, CACHE, KEY, LATENT, QUERY, VALUE, Colour
 from attention.plots.heatmaps import escaped
 
@@ -81,7 +81,8 @@ class Level:
 def sharing_bars(bars: Sequence[Bar], theme: str, room: Level | None = None) -> Chart:
     """Bytes of one model under each way of sharing; ``room`` is drawn as a line when it is near the bars."""
     ink = CACHE.on(theme)
-    sizes = [bar.bytes / GIB for bar in bars]
+    unit, step = unit_of(max(bar.bytes for bar in bars))
+    sizes = [bar.bytes / step for bar in bars]
     largest = max([*sizes, 1e-12])
     figure = go.Figure(
         go.Bar(
@@ -101,8 +102,8 @@ def sharing_bars(bars: Sequence[Bar], theme: str, room: Level | None = None) -> 
         )
     )
     reach = largest * 1.3
-    if room is not None and 0 < room.bytes / GIB < largest * 1.2:
-        at = room.bytes / GIB
+    if room is not None and 0 < room.bytes / step < largest * 1.2:
+        at = room.bytes / step
         figure.add_vline(x=at, line={"color": GREY.on(theme), "width": 1.5, "dash": "dash"})
         figure.add_annotation(
             x=at,
@@ -115,7 +116,7 @@ def sharing_bars(bars: Sequence[Bar], theme: str, room: Level | None = None) -> 
             xanchor="right" if at > largest * 0.5 else "left",
             xshift=-5 if at > largest * 0.5 else 5,
         )
-    figure.update_xaxes(title="GiB of keys and values", range=[0, reach], zeroline=False, nticks=6)
+    figure.update_xaxes(title=f"{unit} of keys and values", range=[0, reach], zeroline=False, nticks=6)
     figure.update_yaxes(
         tickmode="array",
         tickvals=list(range(len(bars))),

@@ -97,7 +97,9 @@ def theme() -> str:
 
 
 def seconds(value: float) -> str:
-    """A time a reader can compare: 9.9 ms, 1.2 s."""
+    """A time a reader can compare: 13 µs, 9.9 ms, 1.2 s."""
+    if value < 0.001:
+        return f"{value * 1e6:.0f} µs"
     return f"{value * 1000:.1f} ms" if value < 1 else f"{value:,.1f} s"
 
 
