@@ -22,22 +22,22 @@ def within(folder: str, names: str) -> list[str]:
 
 # Which module takes which files, in their order. What a page mounts as it is stands alone.
 JOINED = {
-    "attention/plots/head_grid.py": {("head_grid.js",), ("head_grid.css",)},
-    "attention/plots/ladder_board.py": {
+    "attention/plots/head_grid.py": [("head_grid.js",), ("head_grid.css",)],
+    "attention/plots/ladder_board.py": [
         (*scripts.CANVAS, *within("ladder_board", "view rungs memory build paint chart groups maps")),
         ("canvas.css", "ladder_board.css"),
-    },
-    "attention/plots/quiz_maps.py": {("quiz_maps.js",), ("quiz_maps.css",)},
-    "attention/plots/shape_track.py": {
+    ],
+    "attention/plots/quiz_maps.py": [("quiz_maps.js",), ("quiz_maps.css",)],
+    "attention/plots/shape_track.py": [
         (*scripts.CANVAS, *within("shape_track", "view provenance words memory build show blocks act guess")),
         ("canvas.css", "shape_track.css"),
-    },
-    "attention/plots/viewer.py": {
+    ],
+    "attention/plots/viewer.py": [
         (*scripts.CANVAS, *within("head_viewer", "view rows memory build paint arcs map grid strip choose")),
         ("canvas.css", "head_viewer.css"),
-    },
-    "pages/entry.py": {("app.css",)},
-    "pages/shared/present.py": {("present.js",), ("elements.js", "room.js"), ("room.css",), ("present.css",)},
+    ],
+    "pages/entry.py": [("app.css",)],
+    "pages/shared/present.py": [("present.js",), ("elements.js", "room.js"), ("room.css",), ("present.css",)],
 }
 SCRIPTS = [names for joins in JOINED.values() for names in joins if names[-1].endswith(".js")]
 BASE_NAMES = {*scripts.CANVAS, "canvas.css"}
@@ -75,7 +75,9 @@ def declared(script: str) -> list[str]:
 def test_every_script_and_style_is_taken_where_it_is_meant_to_be() -> None:
     modules = [file for folder in ("attention", "pages") for file in sorted((ROOT / folder).rglob("*.py"))]
     found = {str(file.relative_to(ROOT)): joins_in(file) for file in modules}
-    assert {module: joins for module, joins in found.items() if joins} == JOINED
+    assert {module: joins for module, joins in found.items() if joins} == {
+        name: set(joins) for name, joins in JOINED.items()
+    }
     taken = {name for joins in JOINED.values() for names in joins for name in names}
     assert taken == {str(file.relative_to(ASSETS)) for end in ("js", "css") for file in ASSETS.rglob(f"*.{end}")}
 
