@@ -170,16 +170,16 @@ def test_a_forward_pass_stops_at_its_next_layer() -> None:
     assert len(layers) == model.n_layers
 
 
-def test_muting_heads_one_by_one_stops_at_the_next_forward_pass(forwards: list[int]) -> None:
-    model, heads = tiny("bert", hidden_size=48), [(0, 0)] * 100
-    job, _ = left_in(
-        Jobs(), "a", lambda say: atlas_build._muted_alone(model, heads, [], say), lambda job: job.share > 0
-    )
-    assert isinstance(job.error, AbandonedError)
-    stopped_after = len(forwards)
-    forwards.clear()
+def test_muting_heads_one_by_one_stops_at_the_next_layer() -> None:
+    model, heads, left = tiny("bert", hidden_size=48), [(0, 0)] * 100, threading.Event()
+    passes: list[int] = []
+    model.model.register_forward_hook(lambda *_: passes.append(1))
+    with stoppable(left.is_set), pytest.raises(AbandonedError):
+        atlas_build._muted_alone(model, heads, [], lambda _: left.set())
+    stopped_after = len(passes)
+    passes.clear()
     atlas_build._muted_alone(model, heads, [], lambda _: None)
-    assert stopped_after < len(forwards) / 2
+    assert 0 < stopped_after < len(passes) / 2
 
 
 def test_a_sweep_stops_at_the_next_forward_pass(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import json
 import logging
 import pickle
@@ -259,7 +260,8 @@ class Stub:
                 return
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # while a thread waits in accept(), closing alone lets one more in
+        with contextlib.suppress(OSError):  # it is closed already
+            self._listener.shutdown(socket.SHUT_RDWR)  # while a thread waits in accept(), closing alone lets one in
         self._listener.close()
 
 
