@@ -59,7 +59,8 @@ class Side:
 
     def press(self) -> tuple[float, int]:
         """One key on the slider: milliseconds until the new rung is painted, bytes received for it."""
-        if self.place + (1 if self.down else -1) not in range(3, len(RANKS)):  # with 384 or more nothing is lost, so these look alike
+        # With 384 numbers or more nothing is lost: those ranks look alike.
+        if self.place + (1 if self.down else -1) not in range(3, len(RANKS)):
             self.down = not self.down
         self.place += 1 if self.down else -1
         self.settle()
