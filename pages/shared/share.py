@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-_HTML = """<button type="button" id="share"></button><span id="said" role="status" aria-live="polite"></span>"""
+# The button has its name before the script runs.
+_HTML = """<button type="button" id="share">Share</button><span id="said" role="status" aria-live="polite"></span>"""
 
 _CSS = """
 :host { display: block; }

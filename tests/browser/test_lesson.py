@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from benchmarks.chromium import wait_until_drawn
 from pages.learn.lesson_text import parts
 from tests.browser.looks import MAIN, overflow, violations
 
@@ -26,7 +27,7 @@ def patience() -> Iterator[None]:
 def go(page: Page, url: str, query: str = "") -> None:
     page.goto(f"{url}/lesson{query}")
     expect(page.locator(".hs-n-title")).to_be_visible()
-    wait_until_idle(page)
+    wait_until_drawn(page, 90)
 
 
 def wait_until_idle(page: Page) -> None:
